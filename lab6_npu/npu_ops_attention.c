@@ -80,17 +80,6 @@ static fsdp_status lse_make(stream *s, const attention_args *a, const attention_
     return aclnn_add(s, lse, lse, stats_column(&a->shape, t->max));
 }
 
-/* FlashAttentionScore refuses heads of v that are wider than the heads of q and k. */
-static fsdp_status check_widths(const attention_shape *x)
-{
-    if (x->v_head_dim <= x->head_dim)
-        return FSDP_OK;
-    return fsdp_error(FSDP_EINVAL, "train this model with --device cpu",
-                      "npu has no operation attention with heads of v wider than heads of q and k, "
-                      "%zu and %zu",
-                      x->v_head_dim, x->head_dim);
-}
-
 static fsdp_status attention_issue(stream *s, const void *args)
 {
     const attention_args *a = args;
@@ -104,11 +93,7 @@ static fsdp_status attention_issue(stream *s, const void *args)
     return status;
 }
 
-fsdp_status npu_attention(stream *s, const attention_args *a)
-{
-    TRY(check_widths(&a->shape));
-    return accel_issue(s, attention_issue, a, attention_work(a));
-}
+ISSUED(attention)
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
@@ -144,8 +129,4 @@ static fsdp_status attention_backward_issue(stream *s, const void *args)
     return status;
 }
 
-fsdp_status npu_attention_backward(stream *s, const attention_backward_args *a)
-{
-    TRY(check_widths(&a->shape));
-    return accel_issue(s, attention_backward_issue, a, attention_backward_work(a));
-}
+ISSUED(attention_backward)

@@ -10,7 +10,8 @@
  *
  *   cpu, cuda  BOTH: the tables `fast` and `portable` share one function, cpu_name or cuda_name.
  *              EACH: each table has its own. On the CPU, they differ in the gemm that they call
- *   npu        YES. NO: every call is refused. NARROW_V: a call with Dv > D is refused
+ *   npu        YES. NO: every call is refused. NO_ABOVE(x, most, words): a call with x > most is
+ *              refused; the words describe it
  *   type       how arrays are stored, unless said otherwise
  *   n          the number of elements of the output, or of another array that sets the cost
  *   flops      each addition, multiplication, division, root and exponential counts 1; here n is a
@@ -118,14 +119,14 @@ OP(relu_backward, BOTH, BOTH, NO,  a->type, a->elems, 0,
 OP(dropout, BOTH, BOTH, NO,  a->type, a->samples * a->width, n,
    CHECK(check_dropout(a)) WRITES(out, n, type) READS(in, n, type))
 
-OP(attention, EACH, EACH, NARROW_V,
+OP(attention, EACH, EACH, NO_ABOVE(a->shape.v_head_dim, a->shape.head_dim, "heads of v wider than heads of q and k"),
    a->shape.type, a->shape.batch * a->shape.n_head * a->shape.seq_len,
    n * (double)a->shape.seq_len * (double)(a->shape.head_dim + a->shape.v_head_dim),
    CHECK(check_heads(name, &a->shape, n))
    WRITES(out, n * a->shape.v_head_dim, type) WRITES(lse, n, DTYPE_F32)
    READS_HEADS(q, q_stride, n_head, head_dim) READS_HEADS(k, k_stride, n_kv_head, head_dim)
    READS_HEADS(v, v_stride, n_kv_head, v_head_dim))
-OP(attention_backward, EACH, EACH, NARROW_V,
+OP(attention_backward, EACH, EACH, NO_ABOVE(a->shape.v_head_dim, a->shape.head_dim, "heads of v wider than heads of q and k"),
    a->shape.type, a->shape.batch * a->shape.n_head * a->shape.seq_len,
    n * (double)a->shape.seq_len * (double)(3 * a->shape.head_dim + 2 * a->shape.v_head_dim),
    CHECK(check_heads(name, &a->shape, n))

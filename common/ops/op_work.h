@@ -33,13 +33,5 @@ void op_writes(op_work *w, const void *ptr, size_t bytes);
  * by the word in op_list.h. BOTH: with backend_op; EACH: with table_op. */
 #define OP_BOTH(op, backend, table) .op = backend##_##op,
 #define OP_EACH(op, backend, table) .op = table##_##op,
-/* REFUSED_OP -- define backend_op, which refuses every call, because the backend lacks op. */
-#define REFUSED_OP(backend, op)                                                                    \
-    fsdp_status backend##_##op(stream *s, const op##_args *a)                                      \
-    {                                                                                              \
-        (void)s, (void)a;                                                                          \
-        return fsdp_error(FSDP_EINVAL, "train this model with --device cpu",                       \
-                          #backend " has no operation " #op ", which this model needs");           \
-    }
 
 EXTERN_C_END

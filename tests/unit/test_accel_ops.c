@@ -226,14 +226,17 @@ static void list_refused(const ops *o, char text[512])
 #define LIST_IF_REFUSED(op, words, ...)                                                            \
     do {                                                                                           \
         const op##_args none = {__VA_ARGS__};                                                      \
-        if (op##_work(&none).ends && ops_refused(o->op(target.s, &none)))                          \
+        if (op##_work(&none).ends && ops_refused(o->op(target.s, &none))) {                        \
             snprintf(text + strlen(text), 512 - strlen(text), "%s`" #op "`" words,                 \
                      *text ? ", " : "");                                                           \
+            assert_says("has no operation " #op);                                                  \
+        }                                                                                          \
     } while (0)
 #define OP(op, ...) LIST_IF_REFUSED(op, "", 0);
 #include "common/ops/op_list.h"
-    LIST_IF_REFUSED(attention, " with Dv > D", .shape = WIDE_V);
-    LIST_IF_REFUSED(attention_backward, " with Dv > D", .shape = WIDE_V);
+#define WIDE " with heads of v wider than heads of q and k"
+    LIST_IF_REFUSED(attention, WIDE, .shape = WIDE_V);
+    LIST_IF_REFUSED(attention_backward, WIDE, .shape = WIDE_V);
 #undef LIST_IF_REFUSED
 }
 
