@@ -2,13 +2,6 @@
 #include "lab2_forward/freeze.h"
 #include "lab5_prefetch/prefetch_impl.h"
 
-const char *prefetch_name(prefetch_mode mode)
-{
-    static const char *const names[] = {"none",    "backward", "backward-post",
-                                        "forward", "both",     "auto"};
-    return names[mode];
-}
-
 /* ---- the order of units ---------------------------------------------------------------------- */
 
 static int neighbour(const exec_order *o, int u, int step)

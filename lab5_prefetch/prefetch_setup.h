@@ -8,9 +8,6 @@
 #pragma once
 #include "lab5_prefetch/prefetch.h"
 
-/* prefetch_name -- "none", "backward", "backward-post", "forward", "both" or "auto". */
-const char *prefetch_name(prefetch_mode mode);
-
 /* prefetch_create -- give r->f's gathers and reductions a stream and a group each, and fill in
  * *out, the table of hooks of a training pass with overlap. A hook whose task is not written does
  * what labs 2 and 3 do, and rank 0 says so once (config->told).

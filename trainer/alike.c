@@ -7,8 +7,6 @@
 #include <string.h>
 #include "trainer/trainer.h"
 
-#define TEXT_OF(number) #number
-#define TEXT(number)    TEXT_OF(number)
 static const char USUAL_MODE[] = "rounds to nearest, reads and writes denormals";
 
 /* comm_same with a hint of its own. */

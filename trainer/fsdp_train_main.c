@@ -24,16 +24,15 @@ static void print_head(const trainer *t, bool was_done)
 {
     const trainer_options *o = t->opt;
     const trainer_config *c = &t->cfg;
-    static const char *const parallel[] = {"single", "ddp", "fsdp"};
     printf("%s: %s %s, %zu parameters%s, %d rank%s, reduction %s%s, ops %s\n",
-           parallel[c->parallel], t->model_cfg.family,
+           TRAINER_WORD("parallel", c->parallel), t->model_cfg.family,
            o->size        ? o->size
            : o->init_from ? o->init_from
                           : t->m.family->presets[0].name,
            t->m.n_param_elems, o->param_dtype == DTYPE_BF16 ? " in bf16" : "",
            comm_size(t->run.world), comm_size(t->run.world) == 1 ? "" : "s",
-           o->reduction == GRAD_ACC_CANONICAL ? "canonical" : "fast",
-           o->reduce_dtype == DTYPE_BF16 ? " in bf16" : "", t->run.ops->name);
+           TRAINER_WORD("reduction", o->reduction), o->reduce_dtype == DTYPE_BF16 ? " in bf16" : "",
+           t->run.ops->name);
     char samples[64] = "images";
     if (!t->data.images)
         snprintf(samples, sizeof samples, "sequences of %lld tokens", (long long)c->train.seq_len);
@@ -42,7 +41,7 @@ static void print_head(const trainer *t, bool was_done)
            t->data.images ? "images" : "tokens", (long long)c->train.global_batch, samples,
            (long long)c->train.batch_size, (long long)c->train.grad_accum);
     if (c->parallel == PARALLEL_FSDP && comm_size(t->run.world) > 1) {
-        printf("prefetch: %s", prefetch_name(c->prefetch));
+        printf("prefetch: %s", TRAINER_WORD("prefetch", c->prefetch));
         if (c->prefetch != PREFETCH_NONE)
             printf(", at most %lld + 1 units gathered", (long long)o->limit_all_gathers);
         printf("%s\n", c->prefetch_auto ? " (auto: several ranks)" : "");

@@ -54,7 +54,8 @@ static void print_machine(const trainer *t, FILE *out)
 static void print_times(const trainer *t, FILE *out)
 {
     const plan_times *p = &t->plan.times;
-    fprintf(out, "one step in virtual time, prefetch %s", prefetch_name(t->cfg.prefetch));
+    fprintf(out, "one step in virtual time, prefetch %s",
+            TRAINER_WORD("prefetch", t->cfg.prefetch));
     if (t->cfg.fsdp.merge_max_elems > 0)
         fprintf(out, ", buckets of at most %zu parameters", t->cfg.fsdp.merge_max_elems);
     fprintf(out, "\n  %-14s %13.1f ms\n", "step", 1e3 * p->step_s);

@@ -16,9 +16,9 @@
     FACT(true, "global-batch", "%" PRId64, c->global_batch)                                        \
     FACT(true, "schedule", "rate %.9g %s, %" PRId64 " warm-up steps", c->lr, end, c->warmup_steps) \
     FACT(true, "seed", "%" PRId64, o->seed)                                                        \
-    FACT(true, "param-dtype", "%s", dtypes[o->param_dtype == DTYPE_BF16])                          \
-    FACT(true, "reduce-dtype", "%s", dtypes[o->reduce_dtype == DTYPE_BF16])                        \
-    FACT(true, "reduction", "%s", o->reduction == GRAD_ACC_CANONICAL ? "canonical" : "fast")       \
+    FACT(true, "param-dtype", "%s", TRAINER_WORD("param-dtype", o->param_dtype))                   \
+    FACT(true, "reduce-dtype", "%s", TRAINER_WORD("reduce-dtype", o->reduce_dtype))                \
+    FACT(true, "reduction", "%s", TRAINER_WORD("reduction", o->reduction))                         \
     FACT(true, "freeze", "%s", o->freeze ? o->freeze : "nothing")                                  \
     FACT(true, "clip-grad", "%.9g", c->clip_grad)                                                  \
     FACT(true, "weight-decay", "%s", decay)                                                        \
@@ -63,7 +63,6 @@ static void describe_end(const train_config *c, char *text, size_t text_bytes)
 
 static void add_facts(ckpt_about *a, const trainer *t, const char *data, const char *mask)
 {
-    static const char *const dtypes[] = {"fp32", "bf16"};
     const trainer_options *o = t->opt;
     const train_config *c = &t->cfg.train;
     const model_config *m = &t->model_cfg;

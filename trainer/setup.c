@@ -292,12 +292,10 @@ static fsdp_status open_profile(trainer *t)
 {
     char caption[128];
     const char *link = environment_text("FSDP_LINK");
-    const char *mode = t->cfg.parallel == PARALLEL_SINGLE ? "one device"
-                       : t->cfg.parallel == PARALLEL_DDP  ? "DDP"
-                                                          : prefetch_name(t->cfg.prefetch);
-    snprintf(caption, sizeof caption, "%s%s%s%s",
-             t->cfg.parallel == PARALLEL_FSDP ? "prefetch " : "", mode, link ? ", link " : "",
-             link ? link : "");
+    static const char *const MODES[] = {"one device", "DDP", "prefetch "};
+    snprintf(caption, sizeof caption, "%s%.16s%s%s", MODES[t->cfg.parallel],
+             t->cfg.parallel == PARALLEL_FSDP ? TRAINER_WORD("prefetch", t->cfg.prefetch) : "",
+             link ? ", link " : "", link ? link : "");
     return profile_run_open(&t->run, t->opt->profile_dir, caption, t->order, &t->profiled);
 }
 

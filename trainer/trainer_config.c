@@ -4,6 +4,7 @@
 #include <string.h>
 #include "common/base/units.h"
 #include "common/model/family.h"
+#include "common/ops/optimizers.h"
 #include "common/weights/export.h"
 #include "lab3_backward/reducer_setup.h"
 
@@ -22,12 +23,12 @@ static int64_t parse_count(const char *text, size_t most_digits)
 static fsdp_status parse_wrap(const char *text, fsdp_config *out)
 {
     const bool is_size = strncmp(text, "size:", 5) == 0;
-    const int policy = options_choice("block|sub-block|size:N|model", is_size ? "size:N" : text);
+    const int policy = options_choice(WRAP_POLICIES("|", "size:N", "|"), is_size ? "size:N" : text);
     const int64_t least = is_size ? parse_count(text + 5, MOST_DIGITS) : 1;
     if (policy < 0 || least < 1)
         return fsdp_error(
             FSDP_EINVAL, "pass --wrap block, --wrap sub-block, --wrap size:100000 or --wrap model",
-            "--wrap: got '%s', expected block, sub-block, size:N with N >= 1, or model", text);
+            "--wrap: got '%s', expected " WRAP_POLICIES(", ", "size:N with N >= 1", ", or "), text);
     out->wrap = (wrap_policy)policy;
     out->wrap_min_elems = (size_t)least;
     return FSDP_OK;
@@ -307,10 +308,11 @@ static void set_default(double *field, double value)
 /* Fill in the numbers that were not given with the defaults of the optimizer. */
 static void resolve_recipe(train_config *c, int optimizer)
 {
-    set_default(&c->min_lr, 1e-4);
-    set_default(&c->lr_gamma, 0.1);
-    set_default(&c->weight_decay, optimizer == OPTIMIZER_ADAMW ? 0.1 : 0);
-    set_default(&c->eps, optimizer == OPTIMIZER_ADADELTA ? 1e-6 : 1e-8);
+    const optimizer_rule *rule = optimizer_of((optimizer_kind)optimizer);
+    set_default(&c->min_lr, DEFAULT_MIN_LR);
+    set_default(&c->lr_gamma, DEFAULT_LR_GAMMA);
+    set_default(&c->weight_decay, rule->weight_decay);
+    set_default(&c->eps, rule->eps);
 }
 
 #define LINK_OR_RANKS "--plan-link RATE,LATENCY or several ranks, which measure their link"

@@ -6,7 +6,10 @@
 #include "common/model/family.h"
 #include "common/simulate/virtual_time.h"
 #include "common/ops/backends.h"
+#include "common/ops/optimizers.h"
 #include "lab5_prefetch/prefetch.h"
+
+#define DTYPES "fp32|bf16" /* as dtype counts them */
 
 /* The type of an option's field determines the option's kind. */
 #define OPTION(text, field)                                                                        \
@@ -38,7 +41,7 @@ const option_spec TRAINER_OPTIONS[] = {
      .help = "keep parameter shards, sums of gradients and the optimizer's states in host memory; the device holds only what it computes with"},
     {OPTION("offload-piece", offload_piece_mib), .needs = {{.rule = "optimizer-offload|cpu-offload"}}, .def = "32", .min = 1.0 / 1024, .max = 1 << 20, .arg = "MiB",
      .help = "memory of one piece of offloaded arrays; two are on the device at a time"},
-    {OPTION("wrap", wrap), .def = "block", .arg = "POLICY", .help = "units: block, sub-block, size:N (at least N elements) or model"},
+    {OPTION("wrap", wrap), .def = "block", .arg = "POLICY", .help = "units: " WRAP_POLICIES(", ", "size:N (at least N elements)", " or ")},
     {OPTION("layout", layout), .def = "flat", .choices = "flat|per-param", .needs = {{.rule = "parallel=fsdp", .at = "per-param"}},
      .help = "what a rank keeps: a slice of a unit's flat array, or rows of each of its parameters"},
     {OPTION("prefetch", prefetch), .def = "auto", .choices = "none|backward|backward-post|forward|both|auto",
@@ -55,9 +58,9 @@ const option_spec TRAINER_OPTIONS[] = {
      .help = "hold the logits of at most this many tokens at a time: the last layer computes logits, loss and gradients chunk by chunk in "
              "its backward (default 1024)"},
     {OPTION("reduction", reduction), .fact = "reduction", .def = "fast", .choices = "fast|canonical", .help = "canonical: the same bits on any number of ranks"},
-    {OPTION("param-dtype", param_dtype), .fact = "param-dtype", .def = "fp32", .choices = "fp32|bf16",
+    {OPTION("param-dtype", param_dtype), .fact = "param-dtype", .def = "fp32", .choices = DTYPES,
      .help = "bf16: gather and compute with parameters in bf16 and keep activations in bf16; masters stay fp32"},
-    {OPTION("reduce-dtype", reduce_dtype), .fact = "reduce-dtype", .def = "fp32", .choices = "fp32|bf16",
+    {OPTION("reduce-dtype", reduce_dtype), .fact = "reduce-dtype", .def = "fp32", .choices = DTYPES,
      .help = "bf16: gradients are sent and summed in bf16, on one rank too"},
     {OPTION("device", device), .def = "cpu", .choices = BACKEND_CHOICES, .help = BACKEND_HELP},
     {OPTION("device-memory", device_memory_mib), .max = 1LL << 40, .arg = "MiB", .help = "limit of the device memory of one rank (0: all that is free)"},
@@ -67,8 +70,7 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("model", family), .fact = "model", .def = "auto", .choices = "auto|" MODEL_FAMILIES, .group = "Model",
      .help = "model family (auto: what --init-from has, or gpt2)"},
     {OPTION("size", size), .fact = "model", .arg = "PRESET",
-     .help = "gpt2: tiny, small, 124m, 355m, 774m, 1558m, xl-2l; llama: tiny, small, 124m, llama2-7b, -13b, -70b, llama3-8b, -70b, "
-             "llama3.1-8b, -70b, -405b, cs336-xl; mnist: net, tiny (default: the first, or what --init-from has)"},
+     .help = "preset of the model (default: the first, or what --init-from has); an unknown name is answered with all of them"},
     {OPTION("n-layer", n_blocks), .fact = "model", .max = 1000, .help = "blocks (0: the preset's)"},
     {OPTION("n-head", n_head), .fact = "model", .max = 1000, .help = "attention heads (0: the preset's)"},
     {OPTION("n-kv-head", n_kv_head), .fact = "model", .max = 1000, .help = "llama: heads of keys and values (0: the preset's, or --n-head)"},
@@ -85,24 +87,24 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("init-from", init_from), .fact = "model", .arg = "DIR",
      .help = "start from the weights of a Hugging Face model or of --export: safetensors, and config.json, which sets the size"},
     {OPTION("freeze", freeze), .fact = "freeze", .arg = "PATTERN,...", .help = "do not train parameters with such names, for example transformer.h.0.*: they are gathered, never reduced or updated"},
-    {OPTION("optimizer", optimizer), .fact = "optimizer", .def = "adamw", .choices = "adamw|sgd|adadelta", .help = "update rule; sgd: plain, or with --momentum"},
+    {OPTION("optimizer", optimizer), .fact = "optimizer", .def = "adamw", .choices = OPTIMIZER_CHOICES, .help = "update rule; sgd: plain, or with --momentum"},
     {OPTION("lr", train.lr), .fact = "schedule", .def = "1e-3", .max = 1e3, .help = "peak learning rate"},
     {OPTION("min-lr", train.min_lr), .fact = "schedule", .unset = NOT_GIVEN, .max = 1e3,
      .needs = {{.rule = "lr-schedule=cosine|lr-schedule=linear", .says = "--lr-schedule cosine or linear"}},
-     .help = "learning rate at the end of cosine and linear (default 1e-4)"},
+     .help = "learning rate at the end of cosine and linear (default " TEXT(DEFAULT_MIN_LR) ")"},
     {OPTION("lr-schedule", train.lr_schedule), .fact = "schedule", .def = "cosine", .choices = "cosine|linear|step|constant", .needs = {{.rule = "lr-step-size", .at = "step"}},
      .help = "learning rate after the warm-up: down to --min-lr at the last step, or times --lr-gamma every --lr-step-size steps"},
     {OPTION("lr-step-size", train.lr_step_size), .fact = "schedule", .needs = {{.rule = "lr-schedule=step"}}, .max = 1e9, .help = "steps, with --lr-schedule step"},
     {OPTION("lr-gamma", train.lr_gamma), .fact = "schedule", .unset = NOT_GIVEN, .min = 1e-30, .max = 1,
      .needs = {{.rule = "lr-schedule=step", .says = "--lr-schedule step and --lr-step-size N"}},
-     .help = "with --lr-schedule step (default 0.1)"},
+     .help = "with --lr-schedule step (default " TEXT(DEFAULT_LR_GAMMA) ")"},
     {OPTION("warmup-steps", train.warmup_steps), .fact = "schedule", .def = "5", .max = 1e9, .help = "steps of linear warm-up"},
     {OPTION("weight-decay", train.weight_decay), .fact = "weight-decay", .unset = NOT_GIVEN, .max = 1e3,
-     .help = "of matrices: decoupled with AdamW (default 0.1), added to the gradient with sgd and Adadelta (default 0)"},
+     .help = "of matrices: decoupled with AdamW (default " TEXT(ADAMW_WEIGHT_DECAY) "), added to the gradient with sgd and Adadelta (default 0)"},
     {OPTION("beta1", train.beta1), .fact = "betas", .needs = {{.rule = "optimizer=adamw"}}, .def = "0.9", .max = 0.999999999, .help = "AdamW"},
     {OPTION("beta2", train.beta2), .fact = "betas", .needs = {{.rule = "optimizer=adamw"}}, .def = "0.95", .max = 0.999999999, .help = "AdamW"},
     {OPTION("eps", train.eps), .fact = "eps", .unset = NOT_GIVEN, .min = 1e-30, .max = 1, .needs = {{.rule = "optimizer!=sgd", .says = "--optimizer adamw or adadelta"}},
-     .help = "AdamW (default 1e-8) and Adadelta (default 1e-6)"},
+     .help = "AdamW (default " TEXT(ADAMW_EPS) ") and Adadelta (default " TEXT(ADADELTA_EPS) ")"},
     {OPTION("momentum", train.momentum), .fact = "momentum", .needs = {{.rule = "optimizer=sgd"}}, .max = 0.999999999, .help = "sgd (0: none)"},
     {OPTION("nesterov", train.nesterov), .fact = "momentum", .needs = {{.rule = "momentum", .says = "--optimizer sgd and --momentum M"}},
      .help = "with --momentum: use Nesterov momentum"},

@@ -22,6 +22,8 @@ enum trainer_layout { LAYOUT_FLAT, LAYOUT_PER_PARAM };
 enum trainer_ops { OPS_FAST, OPS_PORTABLE };
 enum trainer_no_sync { NO_SYNC_OFF, NO_SYNC_ALL, NO_SYNC_REPLICAS };
 enum trainer_reshard_after { RESHARD_AFTER_USE, RESHARD_AFTER_STEP };
+/* The words of --wrap, in the order of wrap_policy. */
+#define WRAP_POLICIES(between, size, last) "block" between "sub-block" between size last "model"
 /* The last choice of --sharding, after those of sharding_strategy. */
 enum { SHARDING_OPTIMIZER = SHARDING_HYBRID + 1 };
 /* The first choices of --plan-device. Those from PLAN_FIRST_DEVICE on are virtual devices. */
@@ -69,6 +71,8 @@ typedef struct trainer_options {
 } trainer_options;
 
 extern const option_spec TRAINER_OPTIONS[];
+/* The word of a value of an option with choices: "prefetch", PREFETCH_BOTH -> "both". */
+#define TRAINER_WORD(option, value) options_word(TRAINER_OPTIONS, option, value).text
 
 /* trainer_options_parse -- fill in *o from the command line.
  *   errors  any error of options_parse and backend_check; FSDP_HELP: the caller prints the help;

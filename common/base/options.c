@@ -480,10 +480,27 @@ static void put_double(FILE *out, double value)
     fputs(text, out);
 }
 
+/* choice_at -- choice number `index` of the row. */
+static fsdp_text choice_at(const option_spec *row, int index)
+{
+    fsdp_text word;
+    const char *text = row->choices;
+    for (; index > 0; index--, text++) {
+        text = strchr(text, '|');
+        FSDP_ASSERT(text != NULL); /* the row must have as many */
+    }
+    snprintf(word.text, sizeof word.text, "%.*s", (int)strcspn(text, "|"), text);
+    return word;
+}
+
+fsdp_text options_word(const option_spec *table, const char *name, int value)
+{
+    return choice_at(find_row(table, name, strlen(name)), value);
+}
+
 /* put_value -- the field as it could be written on the command line. */
 static void put_value(FILE *out, const option_spec *spec, const void *field)
 {
-    const char *text = spec->choices;
     if (spec->kind == OPT_INT) {
         fprintf(out, "%lld", (long long)*(const int64_t *)field);
     } else if (spec->kind == OPT_DOUBLE) {
@@ -491,14 +508,9 @@ static void put_value(FILE *out, const option_spec *spec, const void *field)
     } else if (spec->kind == OPT_BOOL) {
         fprintf(out, "%d", *(const bool *)field);
     } else if (spec->kind == OPT_ENUM) {
-        for (int i = *(const int *)field; i > 0; i--) {
-            text = strchr(text, '|');
-            FSDP_ASSERT(text != NULL); /* the field must be an index into choices */
-            text++;
-        }
-        fprintf(out, "%.*s", (int)strcspn(text, "|"), text);
+        fputs(choice_at(spec, *(const int *)field).text, out);
     } else {
-        text = *(const char *const *)field;
+        const char *text = *(const char *const *)field;
         fputs(text != NULL ? text : "", out);
     }
 }

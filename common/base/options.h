@@ -71,6 +71,10 @@ typedef struct option_spec {
     const char *help;    /* never NULL */
 } option_spec;
 
+/* TEXT -- a number that is a macro, as text: for a default in `def` or `help`. */
+#define TEXT_OF(number) #number
+#define TEXT(number)    TEXT_OF(number)
+
 /* options_parse -- fill `out` (the caller's struct, all zero) with defaults, then with argv[1..].
  *   errors  FSDP_EINVAL (*out is then partly written)
  *           FSDP_HELP at --help: the words after it were not read, and nothing was printed
@@ -106,6 +110,9 @@ const option_spec *options_nearest(const option_spec *table, const char *name, s
 
 /* options_choice -- the index of text in choices, "a|b|c" or "a,b,c"; -1: not found. */
 int options_choice(const char *choices, const char *text);
+
+/* options_word -- the choice number `value` of the OPT_ENUM row of that name. */
+fsdp_text options_word(const option_spec *table, const char *name, int value);
 
 /* options_print_help -- print usage, doc and every row of the table to stdout.
  *   usage   the program and its arguments: "fsdp_train [OPTION...]"

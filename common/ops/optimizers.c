@@ -61,14 +61,16 @@ static fsdp_status update_adadelta(const ops *o, stream *s, const optim_scalars 
 }
 
 /* In our checkpoints AdamW's states are named m and v, as in the oldest checkpoints. */
+/* clang-format off */
 static const optimizer_rule RULES[] = {
-    [OPTIMIZER_ADAMW] = {"adamw", 2, {"m", "v"}, {"exp_avg", "exp_avg_sq"}, update_adamw},
-    [OPTIMIZER_SGD] = {"sgd", 0, {NULL}, {NULL}, update_sgd},
-    [OPTIMIZER_ADADELTA] =
-        {"adadelta", 2, {"square_avg", "acc_delta"}, {"square_avg", "acc_delta"}, update_adadelta},
-    [OPTIMIZER_MOMENTUM] =
-        {"sgd with momentum", 1, {"momentum_buffer"}, {"momentum_buffer"}, update_sgd},
+    [OPTIMIZER_ADAMW] = {NAME_ADAMW, 2, {"m", "v"}, {"exp_avg", "exp_avg_sq"}, update_adamw,
+                         ADAMW_WEIGHT_DECAY, ADAMW_EPS},
+    [OPTIMIZER_SGD] = {.name = NAME_SGD, .update = update_sgd},
+    [OPTIMIZER_ADADELTA] = {NAME_ADADELTA, 2, {"square_avg", "acc_delta"}, {"square_avg", "acc_delta"},
+                            update_adadelta, .eps = ADADELTA_EPS},
+    [OPTIMIZER_MOMENTUM] = {NAME_SGD " with momentum", 1, {"momentum_buffer"}, {"momentum_buffer"}, update_sgd},
 };
+/* clang-format on */
 
 const optimizer_rule *optimizer_of(optimizer_kind kind)
 {

@@ -17,6 +17,17 @@ typedef enum optimizer_kind {
     OPTIMIZER_MOMENTUM /* SGD with momentum, Nesterov's or plain */
 } optimizer_kind;
 
+/* The names of optimizers, and the choices of an option in the order of optimizer_kind. */
+#define NAME_ADAMW        "adamw"
+#define NAME_SGD          "sgd"
+#define NAME_ADADELTA     "adadelta"
+#define OPTIMIZER_CHOICES NAME_ADAMW "|" NAME_SGD "|" NAME_ADADELTA
+
+/* Defaults. Those that have no name are 0. */
+#define ADAMW_WEIGHT_DECAY 0.1
+#define ADAMW_EPS          1e-8
+#define ADADELTA_EPS       1e-6
+
 /* The scalars of a step, which all parts share. */
 typedef struct optim_scalars {
     optim_config config;
@@ -43,6 +54,7 @@ typedef struct optimizer_rule {
     const char *pytorch[OPTIM_MAX_STATES]; /* [n_states] their names in PyTorch, for exports */
     /* Update one part: calls an operation of ops.h (cost and accesses: op_work.h). */
     fsdp_status (*update)(const ops *o, stream *s, const optim_scalars *sc, const optim_part *part);
+    double weight_decay, eps; /* defaults */
 } optimizer_rule;
 
 /* optimizer_of -- the row of a kind; static. */

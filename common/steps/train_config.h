@@ -3,6 +3,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define DEFAULT_MIN_LR   1e-4
+#define DEFAULT_LR_GAMMA 0.1
+
 typedef struct train_config {
     int64_t seq_len, steps, warmup_steps;
     int lr_schedule; /* SCHEDULE_COSINE ... */

@@ -352,6 +352,9 @@ TEST(test_canonical)
     OK(options_canonical(TABLE, &c, cut, 10));
     assert_string_equal(cut, "steps=3 s");
     assert_int_equal(cut[10], 'z');
+    assert_string_equal(options_word(TABLE, "sharding", 0).text, "full");
+    assert_string_equal(options_word(TABLE, "sharding", 1).text, "grad-op");
+    assert_string_equal(options_word(TABLE, "sharding", 2).text, "none");
 }
 
 /* ---- programmer errors ----------------------------------------------------------------------- */
