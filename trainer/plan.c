@@ -117,7 +117,6 @@ static fsdp_status dry_open(const trainer *of, int rank, bool timed, int64_t mic
                          .runs_ahead = of->runs_ahead || on_accelerator},
                    .eval_batches =
                        trainer_val_data(of) ? train_eval_batches(&of->cfg.train, val) : 0};
-    t->cfg.train.loss_csv = NULL;
     t->cfg.makes_digests = false;
     t->cfg.train.steps = STEPS;
     t->run.dev = NULL;

@@ -56,8 +56,8 @@ static void print_times(const trainer *t, FILE *out)
     const plan_times *p = &t->plan.times;
     fprintf(out, "one step in virtual time, prefetch %s",
             TRAINER_WORD("prefetch", t->cfg.prefetch));
-    if (t->cfg.fsdp.merge_max_elems > 0)
-        fprintf(out, ", buckets of at most %zu parameters", t->cfg.fsdp.merge_max_elems);
+    if (t->cfg.bucket_elems > 0)
+        fprintf(out, ", buckets of at most %zu parameters", t->cfg.bucket_elems);
     fprintf(out, "\n  %-14s %13.1f ms\n", "step", 1e3 * p->step_s);
     fprintf(out, "  %-14s %13.1f ms\n", "compute", 1e3 * p->compute_s);
     fprintf(out, "  %-14s %13.1f ms\n", "communication", 1e3 * p->communication_s);

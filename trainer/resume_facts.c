@@ -14,19 +14,20 @@
     FACT(true, "mask", "%s", mask)                                                                 \
     FACT(true, "seq-len", "%" PRId64, c->seq_len)                                                  \
     FACT(true, "global-batch", "%" PRId64, c->global_batch)                                        \
-    FACT(true, "schedule", "rate %.9g %s, %" PRId64 " warm-up steps", c->lr, end, c->warmup_steps) \
+    FACT(true, "schedule", "rate %.9g %s, %" PRId64 " warm-up steps", c->opt->lr, end,             \
+         c->opt->warmup_steps)                                                                     \
     FACT(true, "seed", "%" PRId64, o->seed)                                                        \
     FACT(true, "param-dtype", "%s", TRAINER_WORD("param-dtype", o->param_dtype))                   \
     FACT(true, "reduce-dtype", "%s", TRAINER_WORD("reduce-dtype", o->reduce_dtype))                \
     FACT(true, "reduction", "%s", TRAINER_WORD("reduction", o->reduction))                         \
     FACT(true, "freeze", "%s", o->freeze ? o->freeze : "nothing")                                  \
-    FACT(true, "clip-grad", "%.9g", c->clip_grad)                                                  \
+    FACT(true, "clip-grad", "%.9g", c->opt->clip_grad)                                             \
     FACT(true, "weight-decay", "%s", decay)                                                        \
-    FACT(is_adamw, "betas", "%.9g and %.9g", c->beta1, c->beta2)                                   \
+    FACT(is_adamw, "betas", "%.9g and %.9g", c->opt->beta1, c->opt->beta2)                         \
     FACT(is_adamw || is_adadelta, "eps", "%.9g", c->eps)                                           \
-    FACT(kind == OPTIMIZER_MOMENTUM, "momentum", "%.9g%s", c->momentum,                            \
-         c->nesterov ? ", Nesterov's" : "")                                                        \
-    FACT(is_adadelta, "rho", "%.9g", c->rho)
+    FACT(kind == OPTIMIZER_MOMENTUM, "momentum", "%.9g%s", c->opt->momentum,                       \
+         c->opt->nesterov ? ", Nesterov's" : "")                                                   \
+    FACT(is_adadelta, "rho", "%.9g", c->opt->rho)
 
 #define NAME(has, name, ...) "," name
 #define ADD(has, name, ...)                                                                        \
@@ -53,12 +54,12 @@ fsdp_status trainer_check_change(const char *change)
 static void describe_end(const train_config *c, char *text, size_t text_bytes)
 {
     snprintf(text, text_bytes, "for good");
-    if (c->lr_schedule == SCHEDULE_STEP)
+    if (c->opt->lr_schedule == SCHEDULE_STEP)
         snprintf(text, text_bytes, "times %.9g every %" PRId64 " steps", c->lr_gamma,
-                 c->lr_step_size);
-    else if (c->lr_schedule != SCHEDULE_CONSTANT && c->lr != c->min_lr)
+                 c->opt->lr_step_size);
+    else if (c->opt->lr_schedule != SCHEDULE_CONSTANT && c->opt->lr != c->min_lr)
         snprintf(text, text_bytes, "to %.9g at step %" PRId64 "%s", c->min_lr, c->steps,
-                 c->lr_schedule == SCHEDULE_LINEAR ? " in a line" : "");
+                 c->opt->lr_schedule == SCHEDULE_LINEAR ? " in a line" : "");
 }
 
 static void add_facts(ckpt_about *a, const trainer *t, const char *data, const char *mask)

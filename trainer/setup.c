@@ -80,8 +80,7 @@ static fsdp_status check_memory(const trainer *t)
     snprintf(hint, sizeof hint,
              "use %s--gradient-checkpointing, --chunk-loss, more ranks, --sharding full, a smaller "
              "--size, --batch-size or --seq-len; --plan prints the parts",
-             t->cfg.fsdp.offload.states ? "a smaller --offload-piece (the device holds two), "
-                                        : "");
+             t->cfg.offloads ? "a smaller --offload-piece (the device holds two), " : "");
     TRY(trainer_check_need("this run", planned[MEM_TOTAL], have,
                            limited ? "memory are available to it by --device-memory"
                                    : "memory are available to it",
@@ -97,7 +96,7 @@ static fsdp_status check_memory(const trainer *t)
 /* Refuse offloading if the device has no memory of its own. */
 static fsdp_status check_offload(const trainer *t)
 {
-    if (!t->cfg.fsdp.offload.states || !device_memory_is_host(t->run.dev))
+    if (!t->cfg.offloads || !device_memory_is_host(t->run.dev))
         return FSDP_OK;
     return fsdp_error(
         FSDP_EINVAL, "pass --device separate, whose memory the host cannot reach, or leave it out",
@@ -157,7 +156,7 @@ static fsdp_status prepare_model(trainer *t)
     t->run.reduce_dtype = (dtype)o->reduce_dtype;
     t->run.forward_only = c->forward_only;
     t->run.no_norm = o->no_grad_norm;
-    t->run.optimizer = c->train.momentum > 0 ? OPTIMIZER_MOMENTUM : (optimizer_kind)o->optimizer;
+    t->run.optimizer = o->train.momentum > 0 ? OPTIMIZER_MOMENTUM : (optimizer_kind)o->optimizer;
     TRY(backend_ops(o->device, o->ops != OPS_FAST, &t->run.ops));
     return model_check_ops(&t->m, t->run.ops, device_compute_stream(t->run.dev));
 }
@@ -192,7 +191,7 @@ static fsdp_status fill_costs(trainer *t)
         costs->config.upload = c->upload;
         costs->config.download = c->download;
     }
-    if (!c->fsdp.offload.states ||
+    if (!c->offloads ||
         (costs->config.upload.bytes_per_s > 0 && costs->config.download.bytes_per_s > 0))
         return FSDP_OK;
     return fsdp_error(FSDP_EINVAL,
@@ -234,16 +233,16 @@ static fsdp_status choose_buckets(trainer *t)
     TRY(largest_unit(t, &largest));
     TRY(plan_make(t, 0, true, &best));
     for (size_t n = 1; n <= 64 && largest > 0; n *= 2) {
-        t->cfg.fsdp.merge_max_elems = n * largest;
+        t->cfg.bucket_elems = n * largest;
         TRY(plan_make(t, 0, true, &now));
         if (now.times.step_s <= 0.99 * best.times.step_s) {
             best = now;
-            best_elems = t->cfg.fsdp.merge_max_elems;
+            best_elems = t->cfg.bucket_elems;
         } else if (n > 1) {
             break;
         }
     }
-    t->cfg.fsdp.merge_max_elems = best_elems;
+    t->cfg.bucket_elems = best_elems;
     return FSDP_OK;
 }
 

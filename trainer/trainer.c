@@ -44,12 +44,23 @@ const corpus *trainer_val_data(const trainer *t)
 
 fsdp_config trainer_fsdp_config(const trainer *t)
 {
-    fsdp_config config = t->cfg.fsdp;
-    config.run = t->run;
-    config.mesh = &t->mesh;
-    config.near_group = t->near_group;
-    config.merge = config.merge_max_elems > 0 ? bucket_assign : NULL;
-    return config;
+    const trainer_options *o = t->opt;
+    const trainer_config *c = &t->cfg;
+    return (fsdp_config){.run = t->run,
+                         .mesh = &t->mesh,
+                         .wrap = c->wrap,
+                         .wrap_min_elems = c->wrap_min_elems,
+                         .per_param = o->layout == LAYOUT_PER_PARAM,
+                         .merge = c->bucket_elems > 0 ? bucket_assign : NULL,
+                         .merge_max_elems = c->bucket_elems,
+                         .offload = {.states = c->offloads,
+                                     .shards = o->cpu_offload,
+                                     .keeps_grads = o->digests != NULL,
+                                     .piece_bytes = (size_t)(o->offload_piece_mib * (1 << 20))},
+                         .near_group = t->near_group,
+                         .keeps_for_step = o->reshard_after == RESHARD_AFTER_STEP ||
+                                           o->sharding == SHARDING_OPTIMIZER,
+                         .replicas_last = o->no_sync == NO_SYNC_REPLICAS};
 }
 
 fsdp_status trainer_make(trainer *t)

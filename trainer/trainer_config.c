@@ -20,7 +20,7 @@ static int64_t parse_count(const char *text, size_t most_digits)
     return is_count ? strtoll(text, NULL, 10) : -1;
 }
 
-static fsdp_status parse_wrap(const char *text, fsdp_config *out)
+static fsdp_status parse_wrap(const char *text, trainer_config *cfg)
 {
     const bool is_size = strncmp(text, "size:", 5) == 0;
     const int policy = options_choice(WRAP_POLICIES("|", "size:N", "|"), is_size ? "size:N" : text);
@@ -29,8 +29,8 @@ static fsdp_status parse_wrap(const char *text, fsdp_config *out)
         return fsdp_error(
             FSDP_EINVAL, "pass --wrap block, --wrap sub-block, --wrap size:100000 or --wrap model",
             "--wrap: got '%s', expected " WRAP_POLICIES(", ", "size:N with N >= 1", ", or "), text);
-    out->wrap = (wrap_policy)policy;
-    out->wrap_min_elems = (size_t)least;
+    cfg->wrap = (wrap_policy)policy;
+    cfg->wrap_min_elems = (size_t)least;
     return FSDP_OK;
 }
 
@@ -43,7 +43,7 @@ static fsdp_status parse_bucket(const char *text, trainer_config *cfg)
                           "--bucket: got '%s', expected block, auto or a number of parameters",
                           text);
     cfg->bucket_auto = choice == 1 && cfg->parallel == PARALLEL_FSDP;
-    cfg->fsdp.merge_max_elems = (size_t)max_elems;
+    cfg->bucket_elems = (size_t)max_elems;
     return FSDP_OK;
 }
 
@@ -300,19 +300,25 @@ void trainer_config_mesh(const trainer_config *cfg, int size[N_AXES])
     size[AXIS_REPLICATE] = 0; /* what the others leave */
 }
 
-static void set_default(double *field, double value)
+static double given_or(double given, double otherwise)
 {
-    *field = *field == NOT_GIVEN ? value : *field;
+    return given == NOT_GIVEN ? otherwise : given;
 }
 
-/* Fill in the numbers that were not given with the defaults of the optimizer. */
-static void resolve_recipe(train_config *c, int optimizer)
+/* What the training loop is told. resolve_model and resolve_batch complete it. */
+static train_config resolve_recipe(const trainer_options *o)
 {
-    const optimizer_rule *rule = optimizer_of((optimizer_kind)optimizer);
-    set_default(&c->min_lr, DEFAULT_MIN_LR);
-    set_default(&c->lr_gamma, DEFAULT_LR_GAMMA);
-    set_default(&c->weight_decay, rule->weight_decay);
-    set_default(&c->eps, rule->eps);
+    const optimizer_rule *rule = optimizer_of((optimizer_kind)o->optimizer);
+    return (train_config){.opt = &o->train,
+                          .seq_len = o->seq_len,
+                          .steps = o->eval_only ? 0 : o->steps,
+                          .batch_size = o->batch_size,
+                          .grad_accum = o->grad_accum,
+                          .global_batch = o->global_batch,
+                          .min_lr = given_or(o->min_lr, DEFAULT_MIN_LR),
+                          .lr_gamma = given_or(o->lr_gamma, DEFAULT_LR_GAMMA),
+                          .weight_decay = given_or(o->weight_decay, rule->weight_decay),
+                          .eps = given_or(o->eps, rule->eps)};
 }
 
 #define LINK_OR_RANKS "--plan-link RATE,LATENCY or several ranks, which measure their link"
@@ -361,26 +367,17 @@ fsdp_status trainer_config_check(const trainer_options *o, const trainer_config 
 
 /* ---- from options to settings ---------------------------------------------------------------- */
 
-/* The settings of FSDP. --sharding optimizer is short for grad-op, --no-sync and --reshard-after
- * step. */
+/* --sharding optimizer is short for grad-op, --no-sync and --reshard-after step. */
 static void resolve_sharding(const trainer_options *o, trainer_config *cfg)
 {
     const bool late = o->sharding == SHARDING_OPTIMIZER;
-    const bool is_fsdp = o->parallel == PARALLEL_FSDP;
     const bool in_groups = o->plan_fsdp_size > 0 && o->sharding == SHARDING_FULL;
     cfg->sharding = late        ? SHARDING_GRAD_OP
                     : in_groups ? SHARDING_HYBRID
                                 : (sharding_strategy)o->sharding;
     cfg->fsdp_size = (int)(o->plan_fsdp_size > 0 ? o->plan_fsdp_size : o->fsdp_size);
-    cfg->no_sync = o->no_sync == NO_SYNC_ALL || (late && is_fsdp);
-    cfg->fsdp =
-        (fsdp_config){.per_param = o->layout == LAYOUT_PER_PARAM,
-                      .offload = {.states = o->optimizer_offload || o->cpu_offload,
-                                  .shards = o->cpu_offload,
-                                  .keeps_grads = o->digests != NULL,
-                                  .piece_bytes = (size_t)(o->offload_piece_mib * (1 << 20))},
-                      .keeps_for_step = o->reshard_after == RESHARD_AFTER_STEP || (late && is_fsdp),
-                      .replicas_last = o->no_sync == NO_SYNC_REPLICAS};
+    cfg->no_sync = o->no_sync == NO_SYNC_ALL || (late && o->parallel == PARALLEL_FSDP);
+    cfg->offloads = o->optimizer_offload || o->cpu_offload;
 }
 
 /* How units are prefetched and what is recomputed, if gradients are computed at all. */
@@ -403,19 +400,17 @@ static fsdp_status resolve_passes(const trainer_options *o, int n_blocks, traine
 fsdp_status trainer_config_resolve(const trainer_options *o, int world_size, trainer_config *cfg,
                                    model_config *model_cfg)
 {
-    *cfg = (trainer_config){.train = o->train,
+    *cfg = (trainer_config){.train = resolve_recipe(o),
                             .parallel = (enum trainer_parallel)o->parallel,
                             .n_ranks = o->plan_ranks > 0 ? (int)o->plan_ranks : world_size,
                             .makes_digests = o->digests != NULL};
     resolve_sharding(o, cfg);
-    TRY(parse_wrap(o->wrap, &cfg->fsdp));
+    TRY(parse_wrap(o->wrap, cfg));
     TRY(parse_bucket(o->bucket, cfg));
-    cfg->train.steps = o->eval_only ? 0 : o->train.steps;
     cfg->is_timed = o->plan_device != PLAN_NO_DEVICE || o->plan_prices || cfg->bucket_auto;
     cfg->forward_only =
         cfg->train.steps == 0 && !o->save_dir && !o->export_optimizer && !cfg->is_timed;
     TRY(check_needs(o, cfg, world_size));
-    resolve_recipe(&cfg->train, o->optimizer);
     TRY(resolve_plan(o, cfg));
     TRY(resolve_model(o, cfg, model_cfg));
     TRY(resolve_passes(o, (int)model_cfg->n_blocks, cfg));

@@ -10,17 +10,20 @@
 #include "trainer/trainer_options.h"
 
 typedef struct trainer_config {
-    train_config train; /* complete */
-    int n_ranks;        /* of the job: --plan-ranks, or the actual ranks */
+    train_config train;
+    int n_ranks; /* of the job: --plan-ranks, or the actual ranks */
     int plan_rank;
     enum trainer_parallel parallel;
     sharding_strategy sharding;
-    int fsdp_size;    /* of SHARDING_HYBRID */
-    fsdp_config fsdp; /* without run, mesh, near_group and merge */
-    bool no_sync;     /* with all ranks; for replicas see fsdp.replicas_last */
+    int fsdp_size; /* of SHARDING_HYBRID */
+    wrap_policy wrap;
+    size_t wrap_min_elems; /* of WRAP_SIZE */
+    size_t bucket_elems;   /* most parameters of a bucket; 0: do not merge units */
+    bool offloads;         /* the optimizer's states are in host memory */
+    bool no_sync;          /* with all ranks */
     prefetch_mode prefetch;
     bool prefetch_auto;
-    bool bucket_auto;                     /* choose fsdp.merge_max_elems; 0: do not merge units */
+    bool bucket_auto;                     /* choose bucket_elems */
     recompute_spec recompute;             /* from --gradient-checkpointing, or chosen by auto */
     bool recompute_auto, recompute_short; /* short: auto found no choice that fits */
     bool forward_only;                    /* no step is run or planned, nothing is saved */
@@ -35,7 +38,7 @@ typedef struct trainer_config {
  * --global-batch G is given, batch_size is the largest power of two up to 8 that divides G/W.
  * --sharding optimizer becomes grad-op with --no-sync and --reshard-after step. --eval-only becomes
  * --steps 0. --plan-fsdp-size makes the strategy hybrid.
- *   cfg     borrows texts of o
+ *   cfg     borrows o
  *   errors  FSDP_EINVAL: the batch does not fit, or is not a power of two in canonical mode;
  *           --parallel single with several ranks; a shard group that does not divide W; ... */
 fsdp_status trainer_config_resolve(const trainer_options *o, int world_size, trainer_config *cfg,

@@ -31,9 +31,11 @@ enum trainer_plan_device { PLAN_NO_DEVICE, PLAN_THIS_DEVICE, PLAN_FIRST_DEVICE }
 
 /* 0 and NULL: not given, unless the row says otherwise. */
 typedef struct trainer_options {
-    train_config train; /* as given: trainer_config has the complete one */
-    int parallel;       /* trainer_parallel */
-    int family;         /* 0: auto, else 1 + a number for model_family_at */
+    train_options train; /* the training loop takes these as they are */
+    int64_t seq_len, steps, batch_size, grad_accum, global_batch;
+    double min_lr, lr_gamma, weight_decay, eps;
+    int parallel; /* trainer_parallel */
+    int family;   /* 0: auto, else 1 + a number for model_family_at */
     const char *size;
     int64_t n_blocks, n_head, n_kv_head, d_model, d_ff, vocab_size, n_positions;
     int64_t seed;

@@ -62,8 +62,8 @@ fsdp_status train_rehearse_evaluation(train_loop *l, size_t n_batches, comm_stat
 /* The number of samples that the options ask for. */
 static size_t eval_wanted(const train_config *cfg, const corpus *val_data)
 {
-    if (cfg->eval_batches > 0)
-        return (size_t)cfg->eval_batches * (size_t)cfg->global_batch;
+    if (cfg->opt->eval_batches > 0)
+        return (size_t)cfg->opt->eval_batches * (size_t)cfg->global_batch;
     return corpus_eval_samples(val_data);
 }
 
@@ -84,7 +84,7 @@ size_t train_eval_batches(const train_config *cfg, const corpus *val_data)
 void train_note_evaluation(const train_loop *l)
 {
     const train_setup *setup = l->setup;
-    if (!setup->val_data || setup->cfg->eval_batches == 0 || comm_rank(setup->run->world) != 0)
+    if (!setup->val_data || setup->cfg->opt->eval_batches == 0 || comm_rank(setup->run->world) != 0)
         return;
     const size_t wanted = eval_wanted(setup->cfg, setup->val_data);
     const size_t n = eval_samples(setup->cfg, setup->val_data);
@@ -92,7 +92,7 @@ void train_note_evaluation(const train_loop *l)
         fprintf(
             setup->log,
             "note: --eval-batches %lld asks for %zu samples; there are %zu, each evaluated once\n",
-            (long long)setup->cfg->eval_batches, wanted, n);
+            (long long)setup->cfg->opt->eval_batches, wanted, n);
 }
 
 fsdp_status train_evaluate(train_loop *l, int64_t step, comm_stats *last_batch)

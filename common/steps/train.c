@@ -44,14 +44,15 @@ static fsdp_status open_here(const train_setup *setup, train_loop *l)
     size_t saved_elems = 0;
     if (setup->store)
         TRY(setup->engine->saved_elems(setup->engine->self, &saved_elems));
-    if (c->save_async)
+    if (c->opt->save_async)
         TRY(ckpt_async_open(l->s, saved_elems, &setup->store->async));
     if (comm_rank(setup->run->world) != 0)
         return FSDP_OK;
     if (setup->log)
         l->progress = progress_open(setup->log, train_end(c), c->global_batch * c->seq_len,
                                     m->family->unit ? m->family->unit : "tok", true);
-    return c->loss_csv ? loss_csv_open(&l->csv, c->loss_csv, setup->first_step) : FSDP_OK;
+    const char *csv = setup->data ? c->opt->loss_csv : NULL;
+    return csv ? loss_csv_open(&l->csv, csv, setup->first_step) : FSDP_OK;
 }
 
 void train_close(train_loop *l)
@@ -100,14 +101,14 @@ static step_scalars scalars_of(const train_config *c, int64_t step, float scale)
     return (step_scalars){
         .optim = {.step = step,
                   .lr = train_lr(c, step),
-                  .beta1 = c->beta1,
-                  .beta2 = c->beta2,
+                  .beta1 = c->opt->beta1,
+                  .beta2 = c->opt->beta2,
                   .eps = c->eps,
                   .weight_decay = c->weight_decay,
-                  .momentum = c->momentum,
-                  .nesterov = c->nesterov,
-                  .rho = c->rho},
-        .clip_norm = (float)c->clip_grad,
+                  .momentum = c->opt->momentum,
+                  .nesterov = c->opt->nesterov,
+                  .rho = c->opt->rho},
+        .clip_norm = (float)c->opt->clip_grad,
         .grad_scale = scale,
     };
 }
@@ -233,8 +234,8 @@ static fsdp_status run_steps(train_loop *l, train_result *result)
     if (setup->run->forward_only && setup->val_data)
         TRY(train_evaluate(l, setup->first_step - 1, &result->step_stats));
     for (int64_t step = setup->first_step; step < end && !result->ended_early; step++) {
-        const bool evaluates = setup->val_data && due(c->eval_every, step, end);
-        const bool saves = setup->store && due(c->save_every, step, end);
+        const bool evaluates = setup->val_data && due(c->opt->eval_every, step, end);
+        const bool saves = setup->store && due(c->opt->save_every, step, end);
         /* whether this step's figures are needed before the next step is issued */
         const bool stops = setup->step_by_step || step + 1 == end || evaluates || saves;
         comm_job_stats_reset(setup->run->world);

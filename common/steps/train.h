@@ -34,7 +34,7 @@ typedef struct train_observer {
 typedef struct train_setup {
     const train_config *cfg;
     const run_context *run;
-    const corpus *data;     /* NULL: zeros, for a rehearsal */
+    const corpus *data;     /* NULL: zeros and no loss file, for a rehearsal */
     const corpus *val_data; /* NULL: no evaluation; may equal data */
     engine *engine;
     runner *runner;
@@ -57,7 +57,7 @@ typedef struct train_result {
 } train_result;
 
 typedef struct train_loop train_loop;
-/* train_open -- allocate buffers, and on rank 0 open the loss file (cfg->loss_csv) with its old
+/* train_open -- allocate buffers, and on rank 0 open the loss file (--loss-csv) with its old
  * rows before first_step. All ranks fail or none.
  *   setup  borrowed until train_close */
 fsdp_status train_open(const train_setup *setup, train_loop **out);
@@ -66,7 +66,7 @@ fsdp_status train_open(const train_setup *setup, train_loop **out);
  * it was. If train_run fails and result->failed_alike is false, other ranks may not have failed:
  * the caller then calls train_discard and ends the job.
  * With run->forward_only no step is run; if val_data is given, it is evaluated once.
- * With cfg->save_async a checkpoint is published at the first step whose figures say that all ranks
+ * With --save-async a checkpoint is published at the first step whose figures say that all ranks
  * have written it, and at the latest before the next checkpoint begins, at the end of the run, or
  * when training has diverged.
  * With setup->store and comm_config.keeps_signals, a signal to any rank takes effect on all ranks

@@ -4,7 +4,8 @@
 
 int64_t train_end(const train_config *cfg)
 {
-    return cfg->stop_after > 0 && cfg->stop_after < cfg->steps ? cfg->stop_after : cfg->steps;
+    const int64_t stop = cfg->opt->stop_after;
+    return stop > 0 && stop < cfg->steps ? stop : cfg->steps;
 }
 
 /* base^n by repeated squaring. */
@@ -18,19 +19,20 @@ static double power(double base, int64_t n)
 
 double train_lr(const train_config *cfg, int64_t step)
 {
-    const int64_t warmup = cfg->warmup_steps, left = cfg->steps - warmup, after = step - warmup;
+    const train_options *o = cfg->opt;
+    const int64_t warmup = o->warmup_steps, left = cfg->steps - warmup, after = step - warmup;
     const double share = left > 0 ? (double)after / (double)left : 1.0;
     if (after < 0)
-        return cfg->lr * ((double)step + 1.0) / (double)warmup;
-    switch (cfg->lr_schedule) {
+        return o->lr * ((double)step + 1.0) / (double)warmup;
+    switch (o->lr_schedule) {
     case SCHEDULE_COSINE:
         return cfg->min_lr +
-               (cfg->lr - cfg->min_lr) * (1.0 + pm_cos(3.14159265358979323846 * share)) / 2.0;
+               (o->lr - cfg->min_lr) * (1.0 + pm_cos(3.14159265358979323846 * share)) / 2.0;
     case SCHEDULE_LINEAR:
-        return cfg->lr + (cfg->min_lr - cfg->lr) * share;
+        return o->lr + (cfg->min_lr - o->lr) * share;
     case SCHEDULE_STEP:
-        return cfg->lr * power(cfg->lr_gamma, after / cfg->lr_step_size);
+        return o->lr * power(cfg->lr_gamma, after / o->lr_step_size);
     default:
-        return cfg->lr;
+        return o->lr;
     }
 }

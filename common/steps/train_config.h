@@ -1,4 +1,4 @@
-/* train_config.h -- the options of the training loop: its recipe, its length, and its files. */
+/* train_config.h -- what the training loop is told: its recipe, its length, and its files. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -6,13 +6,12 @@
 #define DEFAULT_MIN_LR   1e-4
 #define DEFAULT_LR_GAMMA 0.1
 
-typedef struct train_config {
-    int64_t seq_len, steps, warmup_steps;
+/* Options that the loop takes as they were given. */
+typedef struct train_options {
+    double lr;
     int lr_schedule; /* SCHEDULE_COSINE ... */
-    int64_t lr_step_size;
-    double lr_gamma;
-    int64_t batch_size, grad_accum, global_batch; /* global = ranks * batch_size * grad_accum */
-    double lr, min_lr, weight_decay, beta1, beta2, eps, momentum, rho, clip_grad;
+    int64_t warmup_steps, lr_step_size;
+    double beta1, beta2, momentum, rho, clip_grad;
     bool nesterov;
     int64_t eval_every;       /* steps, and at the end; 0: only at the end */
     int64_t eval_batches;     /* global batches of an evaluation; 0: see corpus_eval_samples */
@@ -21,6 +20,14 @@ typedef struct train_config {
     int64_t save_every;       /* steps, and at the end; 0: only at the end */
     bool save_async;          /* a thread writes checkpoints */
     int64_t stop_after;       /* number of steps after which to stop; 0: `steps` */
+} train_options;
+
+/* The loop's options, and the numbers that depend on several options or on the number of ranks. */
+typedef struct train_config {
+    const train_options *opt; /* borrowed */
+    int64_t seq_len, steps, batch_size, grad_accum;
+    int64_t global_batch; /* ranks * batch_size * grad_accum */
+    double min_lr, lr_gamma, weight_decay, eps;
 } train_config;
 
 /* train_end -- the number of steps after which the run ends: the less of steps and stop_after. */

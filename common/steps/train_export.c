@@ -32,7 +32,7 @@ static fsdp_status export_param(void *ctx, const float *values, size_t elems)
 static fsdp_status begin_export(const train_setup *setup, train_exported what, const char *path,
                                 export_run *x)
 {
-    const uint64_t most_bytes = (uint64_t)setup->cfg->export_shard_mib << 20;
+    const uint64_t most_bytes = (uint64_t)setup->cfg->opt->export_shard_mib << 20;
     if (comm_rank(setup->run->world) != 0)
         return FSDP_OK;
     if (what == TRAIN_STATES)

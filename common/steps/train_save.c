@@ -10,7 +10,7 @@ void train_discard(train_loop *l)
 static fsdp_status save_csv(train_loop *l)
 {
     const train_config *c = l->setup->cfg;
-    return loss_csv_save(&l->csv, c->loss_csv, l->next_read, l->next_read < train_end(c));
+    return loss_csv_save(&l->csv, c->opt->loss_csv, l->next_read, l->next_read < train_end(c));
 }
 
 /* Begin a checkpoint, or finish the one in flight. If this publishes a checkpoint, publish the loss

@@ -220,7 +220,7 @@ static void check_config(fuzz *f, const trainer_options *o)
     FUZZ_EXPECT(f, (double)cfg.train.global_batch ==
                        (double)w * (double)b * (double)cfg.train.grad_accum);
     FUZZ_EXPECT(f, o->reduction != GRAD_ACC_CANONICAL || (b & (b - 1)) == 0);
-    FUZZ_EXPECT(f, cfg.fsdp.wrap_min_elems > 0);
+    FUZZ_EXPECT(f, cfg.wrap_min_elems > 0);
     for (int64_t step = 0; step < 3; step++)
         FUZZ_EXPECT(f, isfinite(train_lr(&cfg.train, step * (cfg.train.steps / 2))));
     check_model(f, o, &cfg, &mc);

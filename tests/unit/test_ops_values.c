@@ -263,13 +263,9 @@ TEST(test_schedules)
     enum { STEPS = 16 };
     for (int k = 0; k < 4; k++) {
         const float *want = vector(NAMES[k], STEPS);
-        const train_config c = {.lr = 1e-2,
-                                .min_lr = 1e-3,
-                                .steps = STEPS,
-                                .warmup_steps = 4,
-                                .lr_schedule = k,
-                                .lr_step_size = 5,
-                                .lr_gamma = 0.3};
+        const train_options o = {
+            .lr = 1e-2, .warmup_steps = 4, .lr_schedule = k, .lr_step_size = 5};
+        const train_config c = {.opt = &o, .min_lr = 1e-3, .steps = STEPS, .lr_gamma = 0.3};
         for (int step = 0; step < STEPS; step++)
             assert_true(fabs(train_lr(&c, step) - (double)want[step]) <=
                         1.0001 * U * (double)want[step]);
