@@ -376,9 +376,8 @@ other_numbers() {
     resumed 4
 }
 
-# Every option of --help and how a resumed run treats another value. no_other: options without another value or without a run.
-no_other='no-grad-norm eval-only resume plan plan-ranks plan-fsdp-size plan-rank plan-device plan-link
-    plan-copies plan-fit plan-prices help'
+# How a resumed run treats another value of an option: it is free, or the option belongs to a fact. Lines are for options whose
+# other value is not made from their row, by made_lines.
 options='
 parallel       | free --parallel ddp
 sharding       | free --sharding grad-op
@@ -395,13 +394,9 @@ reshard-to     | ranks=4 free --reshard-to 2
 optimizer-offload | free --device separate --optimizer-offload
 cpu-offload    | free --device separate --cpu-offload
 offload-piece  | free --device separate --cpu-offload --offload-piece 0.01
-prefetch       | free --prefetch none
 limit-all-gathers | free --prefetch both --limit-all-gathers 1
 bucket         | free --bucket 10000
 reduction      | changed reduction --reduction fast
-param-dtype    | changed param-dtype --param-dtype bf16
-reduce-dtype   | changed reduce-dtype --reduce-dtype bf16
-device         | free --device separate
 device-memory  | free --device-memory 1000
 comm           | free --comm shm
 ops            | other_numbers --ops fast
@@ -419,7 +414,6 @@ batch-size     | free --batch-size 2
 grad-accum     | free --grad-accum 6
 global-batch   | changed global-batch --global-batch 24
 steps          | changed schedule --steps 9
-seed           | changed seed --seed 2
 init-from      | free --init-from $work/whole
 optimizer      | changed optimizer --optimizer sgd
 momentum       | changed optimizer --optimizer sgd --momentum 0.9
@@ -431,11 +425,9 @@ lr-gamma       | changed schedule --lr-schedule step --lr-step-size 2 --lr-gamma
 lr             | changed schedule --lr 2e-3
 min-lr         | changed schedule --min-lr 2e-4
 warmup-steps   | changed schedule --warmup-steps 3
-weight-decay   | changed weight-decay --weight-decay 0
 beta1          | changed betas --beta1 0.8
 beta2          | changed betas --beta2 0.8
 eps            | changed eps --eps 1e-7
-clip-grad      | changed clip-grad --clip-grad 0.5
 freeze         | changed freeze --freeze "*.bias"
 data           | changed data --synthetic 0 --data LICENSE
 synthetic      | changed data --synthetic 5001
@@ -446,33 +438,60 @@ val-mask       | free --val-data LICENSE --val-mask LICENSE
 eval-every     | free --val-data LICENSE --eval-every 1
 eval-batches   | free --val-data LICENSE --eval-batches 1
 loss-csv       | free
-export-init    | free --export-init $new/free
-export         | free --export $new/free
 export-shard-size | free --export $new/free --export-shard-size 1
 export-optimizer | free --export-optimizer $new/free
-save           | free --save $new/free
 save-every     | free --save $new/free --save-every 1
 save-async     | free --save $new/free --save-every 1 --save-async
 keep           | free --save $new/free --keep 1
 resume-change  | free --resume-change seed
 stop-after     | free --stop-after 8
-memory-report  | free --memory-report $new/free
 profile        | free --profile $new/free
-snapshot       | free --snapshot $new/free
-check-order    | free --check-order
 digests        | free --digests $new/free
 digest-values  | free --digests $new/free --digest-values 6:h.0
 print-shards   | free --print-shards
 '
-if case_is 'every option of --help is in the list of those that a resumed run may change or not'; then
-    "$build/fsdp_train" --help | sed '/^Not there yet/,/^$/d' | sed -n 's/^  --\([a-z0-9-]*\).*/\1/p' | sort -u >"$work/out"
-    { echo "$options" | sed -n 's/ *|.*//p' && printf '%s\n' $no_other; } | sort -u | diff - "$work/out" >"$work/err" ||
-        complain 'the lists differ'
-    [ "$(wc -l <"$work/out")" -gt 50 ] || complain 'too few options'
+no_run='no-grad-norm eval-only resume plan' # and plan-...: options without another value or without a run
+
+# made_lines ROWS -- lines for the options of the table that have none above: another choice, a number beside the default, a new path
+made_lines() {
+    awk -v listed=" $(sed -n 's/ *|.*//p' <<<"$options" | xargs) $no_run " 'NR > 2 {
+        gsub(/\\\|/, "\001")
+        split($0, column, / *\| */)
+        name = arg = column[2]
+        sub(/^`--/, "", name)
+        sub(/[[=`].*/, "", name)
+        if (index(listed, " " name " ") || name ~ /^plan-/)
+            next
+        how = (column[6] == "" ? "free" : "changed " column[6]) " --" name
+        gsub(/.*=|]?`$/, "", arg)
+        n = split(arg, choice, "\001")
+        if (column[5] != "")
+            how = "no_line " name
+        else if (n > 1)
+            how = how "=" choice[choice[1] == column[3] ? 2 : 1]
+        else if (arg == "N" || arg == "X")
+            how = how "=" (arg == "N" ? column[3] + 1 : column[3] / 2)
+        else if (arg ~ /^(FILE|DIR|PATH)$/)
+            how = how "=$new/free"
+        else if (column[2] ~ /=/)
+            how = "no_line " name
+        print name " | " how
+    }' "$1"
+}
+no_line() {
+    case_is "free to change, or not: --$1" && complain 'its value cannot be made from its row: give it a line'
+}
+"$build/tests/cli/option_table" >"$work/rows"
+made=$(made_lines "$work/rows")
+if case_is 'options of the lines are options of the trainer, and some are made from their rows'; then
+    for option in $no_run $(sed -n 's/ *|.*//p' <<<"$options"); do
+        grep -qE "^. .--$option[=[\`]" "$work/rows" || complain "no --$option"
+    done
+    [ "$(grep -c ' | ' <<<"$made")" -gt 10 ] || complain "made: $made"
 fi
 while IFS='|' read -r _ how; do
     eval "$how" </dev/null
-done <<<"$options"
+done <<<"$options$made"
 
 # optimizer_goes_on TENSOR FACT OTHER OPTION... -- the run resumes on fewer ranks and on one. A file has states named TENSOR.
 # The options OTHER are refused with FACT.
