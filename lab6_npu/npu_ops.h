@@ -56,7 +56,7 @@ fsdp_status npu_host_task(stream *s, stream_fn fn, const void *args, size_t args
 /* npu_sum_launch -- the `launch` of sum_kernels. */
 fsdp_status npu_sum_launch(stream *s, const sum_launch *l);
 
-/* npu_matmul ... npu_adadelta -- the operations of ops.h. */
+/* npu_matmul ... -- the operations of ops.h. */
 #define OP(op, ...) fsdp_status npu_##op(stream *s, const op##_args *a);
 #include "common/ops/op_list.h"
 

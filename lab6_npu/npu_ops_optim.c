@@ -93,11 +93,12 @@ static fsdp_status decayed_grad(stream *s, npu_view *g, npu_view p, float weight
 static fsdp_status add_momentum(stream *s, const sgd_args *a, npu_view buffer, npu_view g,
                                 npu_view t)
 {
-    TRY(aclnn_muls(s, buffer, buffer, a->momentum));
+    const float momentum = (float)a->config.momentum;
+    TRY(aclnn_muls(s, buffer, buffer, momentum));
     TRY(aclnn_add(s, buffer, buffer, g));
-    if (!a->nesterov)
+    if (!a->config.nesterov)
         return aclnn_copy(s, g, buffer);
-    TRY(aclnn_muls(s, t, buffer, a->momentum));
+    TRY(aclnn_muls(s, t, buffer, momentum));
     return aclnn_add(s, g, g, t);
 }
 
@@ -109,8 +110,8 @@ static fsdp_status sgd_piece(stream *s, const void *args, size_t at, size_t n, f
     npu_view g = view_f32(a->grad + at, n);
     TRY(scaled_grad(s, &g, scaled, a->grad_coef));
     TRY(decayed_grad(s, &g, p, a->weight_decay, t));
-    if (a->momentum_buffer != NULL)
-        TRY(add_momentum(s, a, view_f32(a->momentum_buffer + at, n), g, scaled));
+    if (a->state[0] != NULL)
+        TRY(add_momentum(s, a, view_f32(a->state[0] + at, n), g, scaled));
     TRY(aclnn_muls(s, g, g, a->lr));
     return aclnn_sub_from(s, p, g);
 }
@@ -120,25 +121,27 @@ IN_PIECES(sgd, 2)
 static fsdp_status adadelta_piece(stream *s, const void *args, size_t at, size_t n, float *scratch)
 {
     const adadelta_args *a = args;
+    const float rho = (float)a->config.rho, rest = (float)(1.0 - a->config.rho);
+    const float eps = (float)a->config.eps;
     const npu_view p = view_f32(a->param + at, n), t = view_f32(scratch + n, n);
-    const npu_view square_avg = view_f32(a->square_avg + at, n);
-    const npu_view acc_delta = view_f32(a->acc_delta + at, n);
+    const npu_view square_avg = view_f32(a->state[0] + at, n);
+    const npu_view acc_delta = view_f32(a->state[1] + at, n);
     const npu_view delta = view_f32(scratch + 2 * n, n), root = view_f32(scratch + 3 * n, n);
     npu_view g = view_f32(a->grad + at, n);
     TRY(scaled_grad(s, &g, delta, a->grad_coef));
     TRY(decayed_grad(s, &g, p, a->weight_decay, view_f32(scratch, n)));
     TRY(aclnn_mul(s, t, g, g));
-    TRY(move_average(s, square_avg, a->rho, t, a->one_minus_rho, t));
+    TRY(move_average(s, square_avg, rho, t, rest, t));
     TRY(aclnn_copy(s, t, acc_delta));
-    TRY(aclnn_adds_to(s, t, a->eps));
+    TRY(aclnn_adds_to(s, t, eps));
     TRY(aclnn_sqrt(s, delta, t));
     TRY(aclnn_copy(s, t, square_avg));
-    TRY(aclnn_adds_to(s, t, a->eps));
+    TRY(aclnn_adds_to(s, t, eps));
     TRY(aclnn_sqrt(s, root, t));
     TRY(aclnn_div_by(s, delta, root));
     TRY(aclnn_mul(s, delta, delta, g));
     TRY(aclnn_mul(s, t, delta, delta));
-    TRY(move_average(s, acc_delta, a->rho, t, a->one_minus_rho, t));
+    TRY(move_average(s, acc_delta, rho, t, rest, t));
     TRY(aclnn_muls(s, delta, delta, a->lr));
     return aclnn_sub_from(s, p, delta);
 }

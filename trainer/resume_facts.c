@@ -23,11 +23,11 @@
     FACT(true, "freeze", "%s", o->freeze ? o->freeze : "nothing")                                  \
     FACT(true, "clip-grad", "%.9g", c->opt->clip_grad)                                             \
     FACT(true, "weight-decay", "%s", decay)                                                        \
-    FACT(is_adamw, "betas", "%.9g and %.9g", c->opt->beta1, c->opt->beta2)                         \
-    FACT(is_adamw || is_adadelta, "eps", "%.9g", c->eps)                                           \
+    FACT(rule->betas, "betas", "%.9g and %.9g", c->opt->beta1, c->opt->beta2)                      \
+    FACT(rule->eps > 0, "eps", "%.9g", c->eps)                                                     \
     FACT(kind == OPTIMIZER_MOMENTUM, "momentum", "%.9g%s", c->opt->momentum,                       \
          c->opt->nesterov ? ", Nesterov's" : "")                                                   \
-    FACT(is_adadelta, "rho", "%.9g", c->opt->rho)
+    FACT(kind == OPTIMIZER_ADADELTA, "rho", "%.9g", c->opt->rho)
 
 #define NAME(has, name, ...) "," name
 #define ADD(has, name, ...)                                                                        \
@@ -68,12 +68,12 @@ static void add_facts(ckpt_about *a, const trainer *t, const char *data, const c
     const train_config *c = &t->cfg.train;
     const model_config *m = &t->model_cfg;
     const optimizer_kind kind = t->run.optimizer;
-    const bool is_adamw = kind == OPTIMIZER_ADAMW, is_adadelta = kind == OPTIMIZER_ADADELTA;
+    const optimizer_rule *rule = optimizer_of(kind);
     char more[224] = "";                 /* facts that a GPT-2 preset does not need */
     char end[96], decay[32] = "nothing"; /* equals a checkpoint that lacks the fact */
     size_t n = 0;
     describe_end(c, end, sizeof end);
-    if (is_adamw || c->weight_decay > 0)
+    if (kind == OPTIMIZER_ADAMW || c->weight_decay > 0)
         snprintf(decay, sizeof decay, "%.9g", c->weight_decay);
     if (m->norm_eps != 1e-5f)
         n = (size_t)snprintf(more, sizeof more, ", epsilon %.9g", (double)m->norm_eps);
@@ -87,7 +87,7 @@ static void add_facts(ckpt_about *a, const trainer *t, const char *data, const c
         "%s of %zu blocks, %zu heads, width %zu, MLP %zu, vocabulary %zu, %zu positions%s",
         m->family, m->n_blocks, m->n_head, m->d_model, m->d_ff, m->vocab_size, m->max_seq_len,
         more);
-    ckpt_about_add(a, "optimizer", true, "%s", optimizer_of(kind)->name);
+    ckpt_about_add(a, "optimizer", true, "%s", rule->name);
     CHANGEABLE(ADD)
 }
 

@@ -17,6 +17,14 @@
     .kind = _Generic(((trainer_options *)NULL)->field, int64_t: OPT_INT, double: OPT_DOUBLE,        \
                      const char *: OPT_STRING, bool: OPT_BOOL, int: OPT_ENUM)
 
+/* Which optimizers have an option, from their rows in update_rules.h; adamw, which has no row, is
+ * first in each list. */
+#define WORDS_0(...)
+#define WORDS_1(...)                                   __VA_ARGS__
+#define BETAS(kind, op, betas, ...)                    WORDS_##betas("|optimizer=" #op)
+#define EPS(kind, op, betas, reads_eps, ...)           WORDS_##reads_eps("|optimizer=" #op)
+#define DEFAULTS(kind, op, betas, reads_eps, eps, ...) WORDS_##reads_eps("; " #op " " #eps)
+
 /* clang-format off */
 const option_spec TRAINER_OPTIONS[] = {
     {OPTION("parallel", parallel), .def = "fsdp", .choices = "single|ddp|fsdp", .group = "Parallelism", .help = "one device, replicated parameters, or sharded ones"},
@@ -90,7 +98,7 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("optimizer", optimizer), .fact = "optimizer", .def = "adamw", .choices = OPTIMIZER_CHOICES, .help = "update rule; sgd: plain, or with --momentum"},
     {OPTION("lr", train.lr), .fact = "schedule", .def = "1e-3", .max = 1e3, .help = "peak learning rate"},
     {OPTION("min-lr", min_lr), .fact = "schedule", .unset = NOT_GIVEN, .max = 1e3,
-     .needs = {{.rule = "lr-schedule=cosine|lr-schedule=linear", .says = "--lr-schedule cosine or linear"}},
+     .needs = {{.rule = "lr-schedule=cosine|lr-schedule=linear"}},
      .help = "learning rate at the end of cosine and linear (default " TEXT(DEFAULT_MIN_LR) ")"},
     {OPTION("lr-schedule", train.lr_schedule), .fact = "schedule", .def = "cosine", .choices = "cosine|linear|step|constant", .needs = {{.rule = "lr-step-size", .at = "step"}},
      .help = "learning rate after the warm-up: down to --min-lr at the last step, or times --lr-gamma every --lr-step-size steps"},
@@ -100,15 +108,15 @@ const option_spec TRAINER_OPTIONS[] = {
      .help = "with --lr-schedule step (default " TEXT(DEFAULT_LR_GAMMA) ")"},
     {OPTION("warmup-steps", train.warmup_steps), .fact = "schedule", .def = "5", .max = 1e9, .help = "steps of linear warm-up"},
     {OPTION("weight-decay", weight_decay), .fact = "weight-decay", .unset = NOT_GIVEN, .max = 1e3,
-     .help = "of matrices: decoupled with AdamW (default " TEXT(ADAMW_WEIGHT_DECAY) "), added to the gradient with sgd and Adadelta (default 0)"},
-    {OPTION("beta1", train.beta1), .fact = "betas", .needs = {{.rule = "optimizer=adamw"}}, .def = "0.9", .max = 0.999999999, .help = "AdamW"},
-    {OPTION("beta2", train.beta2), .fact = "betas", .needs = {{.rule = "optimizer=adamw"}}, .def = "0.95", .max = 0.999999999, .help = "AdamW"},
-    {OPTION("eps", eps), .fact = "eps", .unset = NOT_GIVEN, .min = 1e-30, .max = 1, .needs = {{.rule = "optimizer!=sgd", .says = "--optimizer adamw or adadelta"}},
-     .help = "AdamW (default " TEXT(ADAMW_EPS) ") and Adadelta (default " TEXT(ADADELTA_EPS) ")"},
+     .help = "of matrices: decoupled with adamw (default " TEXT(ADAMW_WEIGHT_DECAY) "), else added to the gradient (default 0)"},
+    {OPTION("beta1", train.beta1), .fact = "betas", .needs = {{.rule = "optimizer=adamw" UPDATE_RULES(BETAS)}}, .def = "0.9", .max = 0.999999999, .help = "decay of the average of gradients"},
+    {OPTION("beta2", train.beta2), .fact = "betas", .needs = {{.rule = "optimizer=adamw" UPDATE_RULES(BETAS)}}, .def = "0.95", .max = 0.999999999, .help = "decay of the average of their squares"},
+    {OPTION("eps", eps), .fact = "eps", .unset = NOT_GIVEN, .min = 1e-30, .max = 1, .needs = {{.rule = "optimizer=adamw" UPDATE_RULES(EPS)}},
+     .help = "added to divisors (default " TEXT(ADAMW_EPS) UPDATE_RULES(DEFAULTS) ")"},
     {OPTION("momentum", train.momentum), .fact = "momentum", .needs = {{.rule = "optimizer=sgd"}}, .max = 0.999999999, .help = "sgd (0: none)"},
     {OPTION("nesterov", train.nesterov), .fact = "momentum", .needs = {{.rule = "momentum", .says = "--optimizer sgd and --momentum M"}},
      .help = "with --momentum: use Nesterov momentum"},
-    {OPTION("rho", train.rho), .fact = "rho", .needs = {{.rule = "optimizer=adadelta"}}, .def = "0.9", .max = 0.999999999, .help = "Adadelta"},
+    {OPTION("rho", train.rho), .fact = "rho", .needs = {{.rule = "optimizer=adadelta"}}, .def = "0.9", .max = 0.999999999, .help = "decay of the averages of squares"},
     {OPTION("clip-grad", train.clip_grad), .fact = "clip-grad", .def = "1", .max = 1e30, .help = "global norm (0: no clipping)"},
     {OPTION("no-grad-norm", no_grad_norm),
      .needs = {{.rule = "parallel=fsdp&optimizer=sgd&!momentum&!weight-decay|weight-decay=0&!optimizer-offload&!cpu-offload",
@@ -137,7 +145,7 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("export", export_dir), .arg = "DIR", .help = "write the trained weights (safetensors)"},
     {OPTION("export-shard-size", train.export_shard_mib), .needs = {{.rule = "export|export-init"}}, .def = "4768", .min = 1, .max = 1LL << 40, .arg = "MiB",
      .help = "size limit of a file of weights; with several files, model.safetensors.index.json says where each tensor is"},
-    {OPTION("export-optimizer", export_optimizer), .arg = "FILE", .needs = {{.rule = "optimizer!=sgd|momentum", .says = "--optimizer adamw, adadelta, or sgd with --momentum"}},
+    {OPTION("export-optimizer", export_optimizer), .arg = "FILE", .needs = {{.rule = "optimizer!=sgd|momentum", .says = "--momentum, or another --optimizer than sgd"}},
      .help = "write the full states of the optimizer (safetensors)"},
     {OPTION("save", save_dir), .arg = "DIR", .help = "write sharded checkpoints to DIR/step-N; SIGUSR1 asks for one, and SIGTERM for one and the end"},
     {OPTION("save-every", train.save_every), .needs = {{.rule = "save"}}, .max = 1e9, .help = "steps between checkpoints (0: at the end)"},

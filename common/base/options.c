@@ -344,6 +344,7 @@ static bool is_met(const parser *p, const char *rule)
 void options_says(const option_spec *table, const option_need *need, char *buf, size_t buf_bytes)
 {
     char list[MOST_RULE_BYTES], *rest = list;
+    const option_spec *last = NULL;
     snprintf(buf, buf_bytes, "%s", need->says != NULL ? need->says : "");
     snprintf(list, sizeof list, "%s", need->rule);
     for (const char *word; need->says == NULL && (word = strsep(&rest, "|")) != NULL;) {
@@ -352,11 +353,13 @@ void options_says(const option_spec *table, const option_need *need, char *buf, 
         const char *value = strchr(word, '='),
                    *arg = value != NULL ? value + 1 : options_arg(other);
         const size_t n = strlen(buf);
-        snprintf(buf + n, buf_bytes - n, "%s--%s%s%s",
+        const bool named = other != last;
+        snprintf(buf + n, buf_bytes - n, "%s%s%s%s%s",
                  n == 0         ? ""
                  : rest != NULL ? ", "
                                 : " or ",
-                 other->name, *arg != '\0' ? " " : "", arg);
+                 named ? "--" : "", named ? other->name : "", named && *arg ? " " : "", arg);
+        last = other;
     }
 }
 

@@ -128,19 +128,10 @@ ELEMENT(adamw)
 
 ELEMENTWISE(adamw)
 
-ELEMENT(sgd)
-{
-    if (a->momentum_buffer == NULL)
-        sgd_elem(a, GRAD(a, i), &a->param[i]);
-    else
-        momentum_elem(a, GRAD(a, i), &a->param[i], &a->momentum_buffer[i]);
-}
-
-ELEMENTWISE(sgd)
-
-ELEMENT(adadelta)
-{
-    adadelta_elem(a, GRAD(a, i), &a->param[i], &a->square_avg[i], &a->acc_delta[i]);
-}
-
-ELEMENTWISE(adadelta)
+#define UPDATE(kind, op, ...)                                                                      \
+    ELEMENT(op)                                                                                    \
+    {                                                                                              \
+        op##_elem(a, GRAD(a, i), i);                                                               \
+    }                                                                                              \
+    ELEMENTWISE(op)
+UPDATE_RULES(UPDATE)

@@ -19,7 +19,7 @@ struct cuda_matmul;
 fsdp_status matmul_open(int index, struct cuda_matmul **out);
 void matmul_close(struct cuda_matmul *m);
 
-/* cuda_embedding ... cuda_adadelta -- in both tables. portable_matmul ... portable_cross_entropy --
+/* cuda_embedding ... -- in both tables. portable_matmul ... portable_cross_entropy --
  * in the portable table. fast_matmul ... fast_cross_entropy -- in the fast table. op_list.h says
  * which operation is which. */
 #define DECLARE_BOTH(op) fsdp_status cuda_##op(stream *s, const op##_args *a);

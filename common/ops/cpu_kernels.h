@@ -112,7 +112,7 @@ fsdp_status check_numbers(const char *what, const char *where, const int32_t *nu
 
 /* ---- the operations of op_list.h ------------------------------------------------------------- */
 
-/* BOTH: cpu_bias_backward ... cpu_adadelta, for both tables. EACH: matmul_launch ...
+/* BOTH: cpu_bias_backward ..., for both tables. EACH: matmul_launch ...
  * attention_backward_launch, which multiply matrices by the gemm of a table. If gemm is gemm_dnnl
  * itself, attention may round probabilities and gradients of scores to bf16, so that gemm_dnnl gets
  * two bf16 operands. */

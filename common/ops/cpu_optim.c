@@ -67,37 +67,18 @@ static fsdp_status adamw_tile(const void *args, size_t tile)
 
 ELEMENTWISE(adamw, MIN_PARALLEL_ELEMS)
 
-static fsdp_status sgd_tile(const void *args, size_t tile)
-{
-    const sgd_args a = *(const sgd_args *)args;
-    const float coef = a.grad_coef ? *a.grad_coef : 1.0f;
-    float *restrict param = a.param;
-    float *restrict buffer = a.momentum_buffer;
-    const float *restrict grad = a.grad;
-    const size_t begin = tile * TILE_ELEMS, end = min_size(a.elems, begin + TILE_ELEMS);
-    for (size_t i = begin; i < end && buffer == NULL; i++)
-        sgd_elem(&a, grad[i] * coef, &param[i]);
-    for (size_t i = begin; i < end && buffer != NULL; i++)
-        momentum_elem(&a, grad[i] * coef, &param[i], &buffer[i]);
-    return FSDP_OK;
-}
-
-ELEMENTWISE(sgd, MIN_PARALLEL_ELEMS)
-
-static fsdp_status adadelta_tile(const void *args, size_t tile)
-{
-    const adadelta_args a = *(const adadelta_args *)args;
-    const float coef = a.grad_coef ? *a.grad_coef : 1.0f;
-    float *restrict param = a.param;
-    float *restrict square_avg = a.square_avg, *restrict acc_delta = a.acc_delta;
-    const float *restrict grad = a.grad;
-    const size_t end = min_size(a.elems, (tile + 1) * TILE_ELEMS);
-    for (size_t i = tile * TILE_ELEMS; i < end; i++)
-        adadelta_elem(&a, grad[i] * coef, &param[i], &square_avg[i], &acc_delta[i]);
-    return FSDP_OK;
-}
-
-ELEMENTWISE(adadelta, MIN_PARALLEL_ELEMS)
+#define UPDATE(kind, op, ...)                                                                      \
+    static fsdp_status op##_tile(const void *args, size_t tile)                                    \
+    {                                                                                              \
+        const optim_args a = *(const optim_args *)args;                                            \
+        const float coef = a.grad_coef ? *a.grad_coef : 1.0f;                                      \
+        const size_t end = min_size(a.elems, (tile + 1) * TILE_ELEMS);                             \
+        for (size_t i = tile * TILE_ELEMS; i < end; i++)                                           \
+            op##_elem(&a, a.grad[i] * coef, i);                                                    \
+        return FSDP_OK;                                                                            \
+    }                                                                                              \
+    ELEMENTWISE(op, MIN_PARALLEL_ELEMS)
+UPDATE_RULES(UPDATE)
 
 /* ---- adamw_scalars -------------------------------------------------------------------------- */
 

@@ -160,12 +160,12 @@ OP(adamw, BOTH, BOTH, YES,  DTYPE_F32, a->elems, 16 * n,
    READS(grad, n, type) READS_ONE(grad_coef))
 
 OP(sgd, BOTH, BOTH, YES,  DTYPE_F32, a->elems,
-   (a->momentum_buffer == NULL ? 5 : a->nesterov ? 9 : 7) * n,
-   DELIVERS(param, n, type, true) DELIVERS(momentum_buffer, IF(momentum_buffer, n), type, true)
+   (a->state[0] == NULL ? 5 : a->config.nesterov ? 9 : 7) * n,
+   DELIVERS(param, n, type, true) DELIVERS(state[0], IF(state[0], n), type, true)
    READS(grad, n, type) READS_ONE(grad_coef))
 
 OP(adadelta, BOTH, BOTH, YES,  DTYPE_F32, a->elems, 19 * n,
-   DELIVERS(param, n, type, true) DELIVERS(square_avg, n, type, true)
-   DELIVERS(acc_delta, n, type, true) READS(grad, n, type) READS_ONE(grad_coef))
+   DELIVERS(param, n, type, true) DELIVERS(state[0], n, type, true)
+   DELIVERS(state[1], n, type, true) READS(grad, n, type) READS_ONE(grad_coef))
 /* clang-format on */
 #undef OP

@@ -23,8 +23,8 @@ typedef struct op_work {
 void op_reads(op_work *w, const void *ptr, size_t bytes);
 void op_writes(op_work *w, const void *ptr, size_t bytes);
 
-/* matmul_work ... adadelta_work -- the name, FLOPs, bytes and accesses of ops->matmul(s, a) ...
- * ops->adadelta(s, a), by the formulas of op_list.h. If rows are not adjacent, like attention's
+/* matmul_work ... -- the name, FLOPs, bytes and accesses of ops->matmul(s, a) ..., by the formulas
+ * of op_list.h. If rows are not adjacent, like attention's
  * heads in a [B,T,3C] array, the access is the whole range from the first row to the last. */
 #define OP(op, ...) op_work op##_work(const op##_args *a);
 #include "common/ops/op_list.h"

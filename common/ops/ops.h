@@ -32,6 +32,7 @@
 #include "common/base/dtype.h"
 #include "common/device/device_calls.h"
 #include "common/ops/optim.h"
+#include "common/ops/update_rules.h"
 #include "common/sum/sum_kernels.h"
 
 EXTERN_C_BEGIN
@@ -321,38 +322,9 @@ typedef struct scale_args {
     size_t elems;
 } scale_args;
 
-/* torch.optim.SGD without dampening, one pass, element-wise:
- *   g = grad * (*grad_coef) + weight_decay * p
- *   b = momentum * b + g; g = b, or with nesterov g + momentum * b      unless b is NULL
- *   p = p - lr * g
- * b is momentum_buffer, zero before the first step. That step sets b = g, as in PyTorch.
- * grad_coef NULL: 1, as in Adadelta. */
-typedef struct sgd_args {
-    float *param;
-    const float *grad, *grad_coef;
-    size_t elems;
-    float lr, weight_decay; /* weight_decay: 0 for tensors that do not decay */
-    float *momentum_buffer; /* NULL: no momentum */
-    float momentum;
-    bool nesterov;
-} sgd_args;
-
-/* torch.optim.Adadelta [Adadelta alg. 1], one pass, element-wise:
- *   g = grad * (*grad_coef) + weight_decay * p
- *   square_avg = rho * square_avg + (1 - rho) * (g*g)
- *   delta = sqrt(acc_delta + eps) / sqrt(square_avg + eps) * g     with the old acc_delta
- *   acc_delta = rho * acc_delta + (1 - rho) * (delta*delta)
- *   p = p - lr * delta */
-typedef struct adadelta_args {
-    float *param, *square_avg, *acc_delta;
-    const float *grad, *grad_coef;
-    size_t elems;
-    float lr, weight_decay; /* weight_decay: 0 for tensors that do not decay */
-    float rho, one_minus_rho, eps;
-} adadelta_args;
-
 /* A member for each operation: fsdp_status (*matmul)(stream *s, const matmul_args *a) ... cast_args
- * and add_args are in sum_kernels.h; sum_squares_args, clip_coef_args and adamw_args in optim.h. */
+ * and add_args are in sum_kernels.h; those of norm, clip and updates in optim.h
+ * and update_rules.h. */
 typedef struct ops {
     const char *name;
 #define OP(op, ...) fsdp_status (*op)(stream *, const op##_args *);
@@ -367,15 +339,6 @@ const ops *ops_cpu_portable(void);
 /* ops_cpu_library -- describe the library that multiplies matrices in ops_cpu_fast: its version,
  * and which of this processor's instructions it uses. */
 void ops_cpu_library(char *text, size_t text_bytes);
-
-/* The parameters of a step's update, from options and schedule, for every optimizer. */
-typedef struct optim_config {
-    double lr, weight_decay, eps;
-    double beta1, beta2;  /* AdamW */
-    double momentum, rho; /* SGD; Adadelta */
-    bool nesterov;        /* SGD */
-    int64_t step;         /* from 0 */
-} optim_config;
 
 /* adamw_scalars -- fill the scalar fields of *a from doubles, in one written order (powers by
  * repeated multiplication), each rounded to fp32 once. */

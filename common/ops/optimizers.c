@@ -27,50 +27,47 @@ static fsdp_status update_adamw(const ops *o, stream *s, const optim_scalars *sc
     return o->adamw(s, &a);
 }
 
-static fsdp_status update_sgd(const ops *o, stream *s, const optim_scalars *sc,
-                              const optim_part *part)
+static optim_args update_of(const optim_scalars *sc, const optim_part *part)
 {
     const optim_config *c = &sc->config;
-    return o->sgd(s, &(sgd_args){.param = part->param,
-                                 .momentum_buffer = part->state[0],
-                                 .grad = part->grad,
-                                 .grad_coef = sc->adamw.grad_coef,
-                                 .elems = part->elems,
-                                 .lr = (float)c->lr,
-                                 .weight_decay = part->decay ? (float)c->weight_decay : 0.0f,
-                                 .momentum = (float)c->momentum,
-                                 .nesterov = c->nesterov});
+    return (optim_args){.param = part->param,
+                        .grad = part->grad,
+                        .grad_coef = sc->adamw.grad_coef,
+                        .elems = part->elems,
+                        .state = {part->state[0], part->state[1]},
+                        .lr = (float)c->lr,
+                        .weight_decay = part->decay ? (float)c->weight_decay : 0.0f,
+                        .config = *c};
 }
 
-static fsdp_status update_adadelta(const ops *o, stream *s, const optim_scalars *sc,
-                                   const optim_part *part)
-{
-    const optim_config *c = &sc->config;
-    return o->adadelta(s,
-                       &(adadelta_args){.param = part->param,
-                                        .square_avg = part->state[0],
-                                        .acc_delta = part->state[1],
-                                        .grad = part->grad,
-                                        .grad_coef = sc->adamw.grad_coef,
-                                        .elems = part->elems,
-                                        .lr = (float)c->lr,
-                                        .weight_decay = part->decay ? (float)c->weight_decay : 0.0f,
-                                        .rho = (float)c->rho,
-                                        .one_minus_rho = (float)(1.0 - c->rho),
-                                        .eps = (float)c->eps});
-}
+#define UPDATE(kind, op, ...)                                                                      \
+    static fsdp_status update_##op(const ops *o, stream *s, const optim_scalars *sc,               \
+                                   const optim_part *part)                                         \
+    {                                                                                              \
+        const optim_args a = update_of(sc, part);                                                  \
+        return o->op(s, &a);                                                                       \
+    }
+UPDATE_RULES(UPDATE)
+
+#define ROW(kind, op, betas, reads_eps, eps, n_states, ...)                                        \
+    [OPTIMIZER_##kind] = {#op, betas, eps, 0, n_states, __VA_ARGS__, __VA_ARGS__, update_##op},
 
 /* In our checkpoints AdamW's states are named m and v, as in the oldest checkpoints. */
-/* clang-format off */
-static const optimizer_rule RULES[] = {
-    [OPTIMIZER_ADAMW] = {NAME_ADAMW, 2, {"m", "v"}, {"exp_avg", "exp_avg_sq"}, update_adamw,
-                         ADAMW_WEIGHT_DECAY, ADAMW_EPS},
-    [OPTIMIZER_SGD] = {.name = NAME_SGD, .update = update_sgd},
-    [OPTIMIZER_ADADELTA] = {NAME_ADADELTA, 2, {"square_avg", "acc_delta"}, {"square_avg", "acc_delta"},
-                            update_adadelta, .eps = ADADELTA_EPS},
-    [OPTIMIZER_MOMENTUM] = {NAME_SGD " with momentum", 1, {"momentum_buffer"}, {"momentum_buffer"}, update_sgd},
-};
-/* clang-format on */
+static const optimizer_rule RULES[N_OPTIMIZERS] = {
+    [OPTIMIZER_ADAMW] = {"adamw",
+                         true,
+                         ADAMW_EPS,
+                         ADAMW_WEIGHT_DECAY,
+                         2,
+                         {"m", "v"},
+                         {"exp_avg", "exp_avg_sq"},
+                         update_adamw},
+    [OPTIMIZER_MOMENTUM] = {.name = "sgd with momentum",
+                            .n_states = 1,
+                            .states = {"momentum_buffer"},
+                            .pytorch = {"momentum_buffer"},
+                            .update = update_sgd},
+    UPDATE_RULES(ROW)};
 
 const optimizer_rule *optimizer_of(optimizer_kind kind)
 {

@@ -1,6 +1,6 @@
 /* optimizers.h -- the table of update rules, one row per optimizer_kind. Code that allocates, saves
- * or updates optimizer state reads the row. So a new optimizer needs a row, an operation in ops.h
- * and an option.
+ * or updates optimizer state reads the row. A new rule needs a formula and a row in update_rules.h,
+ * a row of op_list.h, and a function in row_elem.h.
  *
  *   per step:  optim_scalars_make -> optimizer_of(kind)->update, for each part of the model */
 #pragma once
@@ -8,25 +8,24 @@
 
 EXTERN_C_BEGIN
 
-enum { OPTIM_MAX_STATES = 2 };
-
+/* clang-format off */
+#define KIND(kind, ...) OPTIMIZER_##kind,
 typedef enum optimizer_kind {
     OPTIMIZER_ADAMW,
-    OPTIMIZER_SGD, /* no momentum */
-    OPTIMIZER_ADADELTA,
-    OPTIMIZER_MOMENTUM /* SGD with momentum, Nesterov's or plain */
+    UPDATE_RULES(KIND)
+    OPTIMIZER_MOMENTUM, /* SGD with momentum, Nesterov's or plain; OPTIMIZER_SGD has none */
+    N_OPTIMIZERS
 } optimizer_kind;
+#undef KIND
+/* clang-format on */
 
-/* The names of optimizers, and the choices of an option in the order of optimizer_kind. */
-#define NAME_ADAMW        "adamw"
-#define NAME_SGD          "sgd"
-#define NAME_ADADELTA     "adadelta"
-#define OPTIMIZER_CHOICES NAME_ADAMW "|" NAME_SGD "|" NAME_ADADELTA
+/* The choices of --optimizer, in the order of optimizer_kind. */
+#define OPTIMIZER_CHOICE(kind, op, ...) "|" #op
+#define OPTIMIZER_CHOICES               "adamw" UPDATE_RULES(OPTIMIZER_CHOICE)
 
-/* Defaults. Those that have no name are 0. */
+/* The defaults of AdamW. */
 #define ADAMW_WEIGHT_DECAY 0.1
 #define ADAMW_EPS          1e-8
-#define ADADELTA_EPS       1e-6
 
 /* The scalars of a step, which all parts share. */
 typedef struct optim_scalars {
@@ -48,13 +47,14 @@ typedef struct optim_part {
 } optim_part;
 
 typedef struct optimizer_rule {
-    const char *name; /* in checkpoints */
-    int n_states;     /* arrays as long as the parameters, zero before the first step */
+    const char *name;         /* in checkpoints */
+    bool betas;               /* whether the rule reads --beta1 and --beta2 */
+    double eps, weight_decay; /* defaults; eps 0: the rule has no --eps */
+    int n_states;             /* arrays as long as the parameters, zero before the first step */
     const char *states[OPTIM_MAX_STATES];  /* [n_states] their names in checkpoints */
     const char *pytorch[OPTIM_MAX_STATES]; /* [n_states] their names in PyTorch, for exports */
     /* Update one part: calls an operation of ops.h (cost and accesses: op_work.h). */
     fsdp_status (*update)(const ops *o, stream *s, const optim_scalars *sc, const optim_part *part);
-    double weight_decay, eps; /* defaults */
 } optimizer_rule;
 
 /* optimizer_of -- the row of a kind; static. */

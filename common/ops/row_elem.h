@@ -107,28 +107,30 @@ ROW_FN void clip_elem(const clip_coef_args *a)
     *a->coef = coef;
 }
 
-/* sgd_elem -- one element's update without momentum, given g = grad * coef. */
-ROW_FN void sgd_elem(const sgd_args *a, float g, float *param)
+/* sgd_elem -- update element i, given g = grad * coef. */
+ROW_FN void sgd_elem(const sgd_args *a, float g, size_t i)
 {
-    *param = *param - a->lr * (g + a->weight_decay * *param);
+    const float momentum = (float)a->config.momentum;
+    float *param = &a->param[i];
+    g = g + a->weight_decay * *param;
+    if (a->state[0] != NULL) {
+        float *buffer = &a->state[0][i];
+        *buffer = momentum * *buffer + g;
+        g = a->config.nesterov ? g + momentum * *buffer : *buffer;
+    }
+    *param = *param - a->lr * g;
 }
 
-/* momentum_elem -- sgd_elem with momentum. */
-ROW_FN void momentum_elem(const sgd_args *a, float g, float *param, float *buffer)
+/* adadelta_elem -- likewise. */
+ROW_FN void adadelta_elem(const adadelta_args *a, float g, size_t i)
 {
+    const float rho = (float)a->config.rho, rest = (float)(1.0 - a->config.rho);
+    const float eps = (float)a->config.eps;
+    float *param = &a->param[i], *square_avg = &a->state[0][i], *acc_delta = &a->state[1][i];
     g = g + a->weight_decay * *param;
-    *buffer = a->momentum * *buffer + g;
-    *param = *param - a->lr * (a->nesterov ? g + a->momentum * *buffer : *buffer);
-}
-
-/* adadelta_elem -- one element's update, given g = grad * coef. */
-ROW_FN void adadelta_elem(const adadelta_args *a, float g, float *param, float *square_avg,
-                          float *acc_delta)
-{
-    g = g + a->weight_decay * *param;
-    *square_avg = a->rho * *square_avg + a->one_minus_rho * (g * g);
-    const float delta = sqrtf(*acc_delta + a->eps) / sqrtf(*square_avg + a->eps) * g;
-    *acc_delta = a->rho * *acc_delta + a->one_minus_rho * (delta * delta);
+    *square_avg = rho * *square_avg + rest * (g * g);
+    const float delta = sqrtf(*acc_delta + eps) / sqrtf(*square_avg + eps) * g;
+    *acc_delta = rho * *acc_delta + rest * (delta * delta);
     *param = *param - a->lr * delta;
 }
 

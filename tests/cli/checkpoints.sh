@@ -517,7 +517,9 @@ optimizer_goes_on momentum_buffer momentum '--momentum 0.8' --optimizer sgd --mo
 optimizer_goes_on momentum_buffer optimizer '--momentum 0' --optimizer sgd --momentum 0.9 --lr 0.1
 optimizer_goes_on momentum_buffer momentum '--momentum 0.8' --optimizer sgd --momentum 0.9 --nesterov --weight-decay 0.1 --lr 0.1
 optimizer_goes_on acc_delta rho '--rho 0.8' --optimizer adadelta --lr 1
-optimizer_goes_on square_avg optimizer '--optimizer adamw' --optimizer adadelta --lr 1
+for rule in $("$build/fsdp_train" --help | sed -n 's/.*--optimizer=\([a-z|]*\).*/\1/p' | tr '|' ' '); do
+    optimizer_goes_on p optimizer '--momentum 0.9 --optimizer sgd' --optimizer "$rule"
+done
 
 # A checkpoint holds no moments of frozen parameters. A run that trains them later starts their moments at zero.
 if case_is 'frozen: without moments, on other ranks, unfrozen, frozen later' 3; then

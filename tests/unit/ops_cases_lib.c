@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/philox.h"
+#include "common/ops/optimizers.h"
 
 void ops_test_fill(uint64_t name, float std, float *out, size_t elems)
 {
@@ -396,40 +397,31 @@ static void run_elementwise(const ops_case *c, const ops *o, arrays *in)
     CALL(scale, result_f32(in, elems), 0.7f, elems);
 }
 
-/* x: elems, gradients are not scaled */
-static void run_optimizers(const ops_case *c, const ops *o, arrays *in)
+/* x: elems, gradients are not scaled, optimizer_kind */
+static void run_update(const ops_case *c, const ops *o, arrays *in)
 {
     const size_t elems = c->x[0];
+    const optimizer_rule *rule = optimizer_of((optimizer_kind)c->x[2]);
     const float *grad = input_f32(in, elems);
     const float *coef = c->x[1] ? NULL : input_f32(in, 1);
-    adamw_args adamw = {.param = result_f32(in, elems),
-                        .m = result_f32(in, elems),
-                        .v = result_squares(in, elems), /* not negative */
-                        .grad = grad,
-                        .grad_coef = coef,
-                        .elems = elems};
-    adamw_scalars(
-        &adamw,
-        &(optim_config){
-            .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .step = 2});
-    in->status = o->adamw(in->s, &adamw);
-    CALL(sgd, .param = result_f32(in, elems), .grad = grad, .grad_coef = coef, .elems = elems,
-         .lr = 0.1f, .weight_decay = 0.01f);
-}
-
-/* SGD with momentum, plain and Nesterov's, and Adadelta. x: elems, gradients are not scaled */
-static void run_updates(const ops_case *c, const ops *o, arrays *in)
-{
-    const size_t elems = c->x[0];
-    const float *grad = input_f32(in, elems);
-    const float *coef = c->x[1] ? NULL : input_f32(in, 1);
-    for (int nesterov = 0; nesterov < 2 && in->status == FSDP_OK; nesterov++)
-        CALL(sgd, .param = result_f32(in, elems), .momentum_buffer = result_f32(in, elems),
-             .grad = grad, .grad_coef = coef, .elems = elems, .lr = 0.1f, .weight_decay = 0.01f,
-             .momentum = 0.9f, .nesterov = nesterov == 1);
-    CALL(adadelta, .param = result_f32(in, elems), .square_avg = result_squares(in, elems),
-         .acc_delta = result_squares(in, elems), .grad = grad, .grad_coef = coef, .elems = elems,
-         .lr = 0.5f, .weight_decay = 0.01f, .rho = 0.9f, .one_minus_rho = 0.1f, .eps = 1e-6f);
+    optim_config config = {.lr = 0.1,
+                           .weight_decay = 0.01,
+                           .eps = 1e-6,
+                           .beta1 = 0.9,
+                           .beta2 = 0.95,
+                           .momentum = 0.9,
+                           .rho = 0.9,
+                           .step = 2};
+    for (int nesterov = 0; nesterov < 2 && in->status == FSDP_OK; nesterov++) {
+        optim_part part = {
+            .param = result_f32(in, elems), .grad = grad, .elems = elems, .decay = true};
+        optim_scalars scalars;
+        config.nesterov = nesterov == 1;
+        optim_scalars_make(&config, coef, &scalars);
+        for (int k = 0; k < rule->n_states; k++)
+            part.state[k] = result_squares(in, elems); /* averages of squares are not negative */
+        in->status = rule->update(o, in->s, &scalars, &part);
+    }
 }
 
 /* x: elems */
@@ -486,19 +478,18 @@ static void run_relu(const ops_case *c, const ops *o, arrays *in)
 
 /* ---- the catalogue: 1, primes, both sides of tile edges, enough work for several threads ---- */
 
+#define UPDATES(kind, rule, ...)                                                                   \
+    {"update " #rule " 1", run_update, {1, 0, OPTIMIZER_##kind}},                                  \
+        {"update " #rule " 270001", run_update, {270001, 0, OPTIMIZER_##kind}},                    \
+        {"update " #rule " unscaled", run_update, {1000, 1, OPTIMIZER_##kind}},
+
 /* Operations of fp32. */
-static const ops_case PLAIN_CASES[] = {
-    {"elementwise 1", run_elementwise, {1}},
-    {"elementwise 270001", run_elementwise, {270001}},
-    {"optimizers 1", run_optimizers, {1}},
-    {"optimizers 270001", run_optimizers, {270001}},
-    {"optimizers unscaled", run_optimizers, {1000, 1}},
-    {"updates 1", run_updates, {1}},
-    {"updates 70001", run_updates, {70001}},
-    {"updates unscaled", run_updates, {1000, 1}},
-    {"norm 1", run_norm, {1}},
-    {"norm 200003", run_norm, {200003}},
-};
+static const ops_case PLAIN_CASES[] = {{"elementwise 1", run_elementwise, {1}},
+                                       {"elementwise 270001", run_elementwise, {270001}},
+                                       {"norm 1", run_norm, {1}},
+                                       {"norm 200003", run_norm, {200003}},
+                                       UPDATES(ADAMW, adamw) UPDATE_RULES(UPDATES)
+                                           UPDATES(MOMENTUM, momentum)};
 
 /* Activations and parameters are in fp32, then in bf16. Sums and gradients of parameters stay in
  * fp32. "large": large inputs. */

@@ -268,7 +268,7 @@ static bool optimizers_have_cpu_bits(void)
 
 static bool has_cpu_bits(const char *name)
 {
-    if (strncmp(name, "optimizers", 10) == 0 || strncmp(name, "updates", 7) == 0)
+    if (strncmp(name, "update ", 7) == 0)
         return optimizers_have_cpu_bits();
     return target_is_portable();
 }

@@ -179,11 +179,11 @@ TEST(test_the_rest)
          .grad = AT(D), .grad_coef = AT(E), .elems = 7);
     WORK(sgd, 35, 84, "A28w B28r C4r", .param = AT(A), .grad = AT(B), .grad_coef = AT(C),
          .elems = 7);
-    WORK(sgd, 49, 140, "A28w B28w C28r", .param = AT(A), .momentum_buffer = AT(B), .grad = AT(C),
+    WORK(sgd, 49, 140, "A28w B28w C28r", .param = AT(A), .state = {AT(B)}, .grad = AT(C),
          .elems = 7);
-    COST(sgd, 63, 140, .elems = 7, .momentum_buffer = AT(A), .nesterov = true);
-    WORK(adadelta, 133, 28 * 7, "A28w B28w C28w D28r E4r", .param = AT(A), .square_avg = AT(B),
-         .acc_delta = AT(C), .grad = AT(D), .grad_coef = AT(E), .elems = 7);
+    COST(sgd, 63, 140, .elems = 7, .state = {AT(A)}, .config = {.nesterov = true});
+    WORK(adadelta, 133, 28 * 7, "A28w B28w C28w D28r E4r", .param = AT(A), .state = {AT(B), AT(C)},
+         .grad = AT(D), .grad_coef = AT(E), .elems = 7);
 }
 
 TEST(test_matmul_forms)
@@ -330,7 +330,7 @@ static void launch_the_rest(rig *r)
     LAUNCHES(clip_coef, y, z, &r->sum, 1);
     LAUNCHES(adamw, .param = y, .m = z, .v = w, .grad = f, .elems = 2, .eps = 1, .sqrt_bias2 = 1);
     LAUNCHES(sgd, .param = y, .grad = f, .elems = 2);
-    LAUNCHES(adadelta, .param = y, .square_avg = z, .acc_delta = w, .grad = f, .elems = 2);
+    LAUNCHES(adadelta, .param = y, .state = {z, w}, .grad = f, .elems = 2);
 }
 
 /* Every operation of a table is one launch that reports its work. A new operation of ops.h must be

@@ -8,6 +8,7 @@
 #include <string.h>
 #include "common/device/device_impl.h"
 #include "common/ops/cpu_kernels.h"
+#include "common/ops/optimizers.h"
 #include "common/sum/rsum_digits.h"
 #include "tests/unit/ops_check_lib.h"
 
@@ -105,19 +106,31 @@ typedef struct vectors {
     float x[SHIFT_ELEMS], y[SHIFT_ELEMS], z[SHIFT_ELEMS], grad[SHIFT_ELEMS];
 } vectors;
 
-enum { ADD, SCALE, GELU, GELU_BACKWARD, ADAMW, SGD, MOMENTUM, ADADELTA, N_CALLS };
+enum { ADD, SCALE, GELU, GELU_BACKWARD, UPDATE, N_CALLS = UPDATE + N_OPTIMIZERS };
+
+static void update(int kind, optim_part part)
+{
+    const optimizer_rule *rule = optimizer_of((optimizer_kind)kind);
+    const optim_config config = {.lr = 0.1,
+                                 .weight_decay = 0.3,
+                                 .eps = 1e-8,
+                                 .beta1 = 0.9,
+                                 .beta2 = 0.999,
+                                 .momentum = 0.9,
+                                 .rho = 0.9,
+                                 .nesterov = true,
+                                 .step = 4};
+    optim_scalars scalars;
+    optim_scalars_make(&config, NULL, &scalars);
+    for (int k = rule->n_states; k < OPTIM_MAX_STATES; k++)
+        part.state[k] = NULL;
+    OK(rule->update(ops_cpu_fast(), s, &scalars, &part));
+}
 
 static void call(int which, vectors *v, size_t shift, size_t n)
 {
     const ops *o = ops_cpu_fast();
     float *x = v->x + shift, *y = v->y + shift, *z = v->z + shift, *grad = v->grad + shift;
-    sgd_args sgd = {.param = x, .grad = grad, .elems = n, .lr = 0.1f, .weight_decay = 0.3f};
-    adamw_args adamw = {.param = x, .m = y, .v = z, .grad = grad, .elems = n};
-    const optim_config config = {
-        .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .step = 4};
-    adamw_scalars(&adamw, &config);
-    if (which == MOMENTUM)
-        sgd.momentum_buffer = y, sgd.momentum = 0.9f, sgd.nesterov = true;
     if (which == ADD)
         CALL(o, s, add, x, x, y, n, DTYPE_F32);
     else if (which == SCALE)
@@ -126,13 +139,8 @@ static void call(int which, vectors *v, size_t shift, size_t n)
         CALL(o, s, gelu, x, x, n, DTYPE_F32);
     else if (which == GELU_BACKWARD)
         CALL(o, s, gelu_backward, y, y, grad, n, DTYPE_F32);
-    else if (which == ADAMW)
-        OK(o->adamw(s, &adamw));
-    else if (which == ADADELTA)
-        CALL(o, s, adadelta, .param = x, .square_avg = z, .acc_delta = y, .grad = grad, .elems = n,
-             .lr = 0.1f, .rho = 0.9f, .one_minus_rho = 0.1f, .eps = 1e-6f);
     else
-        OK(o->sgd(s, &sgd));
+        update(which - UPDATE, (optim_part){x, {y, z}, grad, n, true});
 }
 
 static void fill_vectors(vectors *v)
@@ -252,9 +260,9 @@ TEST(test_zero_counts_do_nothing)
         CALL(o, s, add, .out = out);
         CALL(o, s, scale, .x = out, .factor = 2.0f);
         CALL(o, s, sum_squares, .sum = &sum);
-        CALL(o, s, adamw, .param = out);
-        CALL(o, s, sgd, .param = out);
-        CALL(o, s, adadelta, .param = out);
+        for (int k = 0; k < N_OPTIMIZERS; k++)
+            OK(optimizer_of((optimizer_kind)k)
+                   ->update(o, s, &(optim_scalars){0}, &(optim_part){.param = out}));
         assert_memory_equal(out, kept, sizeof out);
         assert_true(rsum_value(&sum) == 0.0);
 

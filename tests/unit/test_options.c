@@ -417,7 +417,7 @@ static const struct {
     {NEEDY, "--offset 1", "--offset", "--plan, --data PATH or --momentum X"},
     {NEEDY, "--offset 1 --momentum 0", "--offset", "--plan, --data PATH or --momentum X"},
     {NEEDY, "--fsdp-size 1 --reduction exact", "--fsdp-size", "--reduction fast"},
-    {NEEDY, "--seed 1", "--seed", "--reduction canonical or --reduction exact"},
+    {NEEDY, "--seed 1", "--seed", "--reduction canonical or exact"},
     {NEEDY, "--save in", "--save", "--offset N"},
     {NEEDY, "--sharding none", "--sharding", "--momentum X"},
     {NEEDY, "--cpu-offload", "--cpu-offload", "--data PATH"},
