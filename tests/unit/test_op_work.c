@@ -399,18 +399,20 @@ static void add_if_refused(char text[512], const char *op, const char *words)
         snprintf(text + strlen(text), 512 - strlen(text), "%s`%s`%s", *text ? ", " : "", op, words);
 }
 
-/* Asserts that the README says of the backend in column 1 that it refuses this. */
-static void expect_documented(const char *backend, const char *refused)
+/* Asserts that the README says of the backend in column 1 that it refuses these, in any order. */
+static void expect_documented(const char *backend, char *refused)
 {
-    char line[1024] = "", cell[600];
+    char line[1024] = "", none[] = "none", *rest = *refused ? refused : none;
     FILE *f = fopen("common/ops/README.md", "r");
     assert_non_null(f);
     while (strncmp(line, backend, strlen(backend)) != 0 && fgets(line, sizeof line, f) != NULL)
         ;
     fclose(f);
-    snprintf(cell, sizeof cell, "| %.500s |\n", *refused ? refused : "none");
-    if (strlen(line) < strlen(cell) || strcmp(line + strlen(line) - strlen(cell), cell) != 0)
-        fail_msg("op_list.h says \"%s\", and README.md of %s: %s", cell, backend, line);
+    const char *cell = line + strlen(line) - strlen("|  |\n") - strlen(rest);
+    assert_true(cell > line && *cell == '|');
+    for (const char *word; (word = strsep(&rest, ",")) != NULL;)
+        if (strstr(cell, word) == NULL)
+            fail_msg("op_list.h says \"%s\", and README.md of %s: %s", word, backend, cell);
 }
 
 /* test_accel_ops.c calls the operations of a device and compares with the same README. */
