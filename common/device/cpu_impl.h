@@ -7,7 +7,7 @@
 #include <sys/queue.h>
 #include "common/device/device_impl.h"
 #include "common/device/host_share.h"
-#include "common/device/instruments/cpu_schedule.h"
+#include "common/device/cpu_schedule.h"
 
 typedef struct cpu_device cpu_device;
 typedef struct cpu_task cpu_task;

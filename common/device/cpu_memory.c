@@ -31,7 +31,7 @@
 #include "common/base/recycle.h"
 #include "common/base/under_asan.h"
 #include "common/device/cpu_impl.h"
-#include "common/device/instruments/guard.h"
+#include "common/device/guard.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

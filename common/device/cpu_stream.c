@@ -19,7 +19,7 @@
 #include "common/base/clock.h"
 #include "common/base/recycle.h"
 #include "common/device/cpu_impl.h"
-#include "common/device/instruments/guard.h"
+#include "common/device/guard.h"
 
 /* ---- errors --------------------------------------------------------------------------------- */
 void cpu_stream_fail(cpu_stream *s, const fsdp_error_info *info)

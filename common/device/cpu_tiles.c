@@ -1,7 +1,7 @@
 /* cpu_tiles.c -- the one place where CPU kernels start threads. See cpu_tiles.h. */
 #include "common/device/cpu_tiles.h"
 #include <omp.h>
-#include "common/device/instruments/guard.h"
+#include "common/device/guard.h"
 
 static fsdp_status run_here(size_t n_tiles, tile_fn tile, const void *args)
 {

@@ -1,6 +1,6 @@
 /* dry.c -- see dry.h.
  *
- * Streams, events and the host have vector clocks (order_impl.h), which tell what the host has
+ * Streams, events and the host have vector clocks (order_clock.h), which tell what the host has
  * waited for. A freed block stays in the ledger until its free is in the host's clock. */
 #include <search.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include <sys/queue.h>
 #include "common/device/dry.h"
 #include "common/device/device_impl.h"
-#include "common/device/instruments/order_impl.h"
+#include "common/device/order_clock.h"
 
 /* Above all addresses that Linux maps, without a hint, on x86-64 and AArch64. Addresses are never
  * reused. Host memory that is not device memory has addresses of its own. */

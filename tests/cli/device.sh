@@ -125,7 +125,7 @@ case_is 'order checked: no violation'
 in_order "$new/cpu.out"
 in_order "$new/separate.out"
 grep -q 'matmul' "$new/profile/profile.md" || complain 'no matmul in the profile'
-# How device memory is guarded depends on the machine (common/device/instruments/guard.h). Hide the protection keys, if it has any.
+# How device memory is guarded depends on the machine (common/device/guard.h). Hide the protection keys, if it has any.
 printf '#include <errno.h>\nint pkey_alloc(unsigned a, unsigned b) { (void)a; (void)b; errno = ENOSYS; return -1; }\n' |
     $cc -shared -fPIC -o "$work/no_keys.so" -x c - || complain 'cannot compile'
 LD_PRELOAD=$work/no_keys.so both 'FSDP, no protection keys' --prefetch both

@@ -47,6 +47,7 @@ rule plug-in 'only a plug-in and its grader include its own headers, common/acce
 )"
 rule launches 'a kernel is launched by LAUNCH alone, which lists it for the device to load' \
     "$(grep -rnE '<<<|sim_launch\(' common tests/sim/cuda/*.cc --include=*.cu --include=*.cc --include=*.h | grep -v '^common/cuda/launch.h:')"
+rule instruments 'common/device includes none of its instruments' "$(grep -nE "$(below device/instruments)" common/device/*.[ch])"
 rule comm 'common/comm includes no ops' "$(grep -rnE "$(below ops)" common/comm --include=*.c --include=*.h)"
 rule ops 'common/ops includes no comm' "$(grep -rnE "$(below comm)" common/ops --include=*.c --include=*.h)"
 

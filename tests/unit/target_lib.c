@@ -9,7 +9,7 @@
 #include "common/ops/backends.h"
 
 /* cmocka calls this to handle SIGSEGV while a test runs. A stand-in's threads also work between
- * tests, and may need that signal (common/device/instruments/guard.h), so its handler stays. */
+ * tests, and may need that signal (common/device/guard.h), so its handler stays. */
 void (*signal(int number, void (*handler)(int)))(int)
 {
     struct sigaction now = {.sa_handler = handler, .sa_flags = SA_RESTART}, before;

@@ -8,7 +8,7 @@
 #include <string.h>
 #include "common/comm/comm_impl.h"
 #include "common/comm/mesh.h"
-#include "common/device/instruments/order_impl.h"
+#include "common/device/order_clock.h"
 #include "tests/unit/unit_lib.h"
 
 static device *open_dry(dry_kind kind, bool async, size_t limit_bytes)

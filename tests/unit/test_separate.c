@@ -17,7 +17,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 #include "common/device/cpu_tiles.h"
-#include "common/device/instruments/guard.h"
+#include "common/device/guard.h"
 #include "common/ops/backends.h"
 #include "tests/unit/device_lib.h"
 

@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include "common/base/under_asan.h"
 #include "common/device/cpu_impl.h"
-#include "common/device/instruments/guard.h"
+#include "common/device/guard.h"
 #if UNDER_ASAN
 #include <sanitizer/asan_interface.h>
 #endif

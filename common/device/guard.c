@@ -1,5 +1,5 @@
 /* guard.c -- see guard.h. */
-#include "common/device/instruments/guard.h"
+#include "common/device/guard.h"
 #include <pthread.h>
 #include <search.h>
 #include <signal.h>

@@ -37,7 +37,7 @@
  * it then overlaps with other tasks. A task that waits for the host (a test's gate, or a plug-in's
  * callback, which may itself wait for ranks) has no number of its own (CPU_CALL_OF_HOST), so every
  * call treats it as older. Such a task overlaps with other tasks as well. */
-#include "common/device/instruments/cpu_schedule.h"
+#include "common/device/cpu_schedule.h"
 #include <stdlib.h>
 #include "common/device/device.h"
 

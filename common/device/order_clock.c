@@ -1,8 +1,8 @@
-/* order_clock.c -- vector clocks of streams, events and the host; see order_impl.h. */
+/* order_clock.c -- vector clocks of streams, events and the host; see order_clock.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include "common/base/hash.h"
-#include "common/device/instruments/order_impl.h"
+#include "common/device/order_clock.h"
 
 static void join(order_clock *to, const order_clock *from)
 {
