@@ -24,6 +24,21 @@ __global__ void bias_backward_kernel(bias_backward_args a)
 OPERATION(portable, bias_backward, bias_backward_kernel, groups_of(a->cols, WARP_LANES), WARP_LANES,
           *a)
 
+/* BACKWARD(op, params_kernel) -- defines portable_op: params_kernel makes the gradients of
+ * parameters, a thread for each column, op_row a row of d_in. */
+#define BACKWARD(op, params_kernel)                                                                \
+    ROW_KERNEL(op, rows, op##_row)                                                                 \
+    static cudaError_t op##_issue(stream *s, const void *args)                                     \
+    {                                                                                              \
+        const op##_args *a = (const op##_args *)args;                                              \
+        const cudaError_t error =                                                                  \
+            LAUNCH(params_kernel, groups_of(a->cols, WARP_LANES), WARP_LANES, s, *a);              \
+        if (error != cudaSuccess || a->rows == 0)                                                  \
+            return error;                                                                          \
+        return LAUNCH(op##_kernel, groups_of(a->rows, WARP_LANES), WARP_LANES, s, *a);             \
+    }                                                                                              \
+    ISSUED(portable, op)
+
 /* ---- layernorm ------------------------------------------------------------------------------- */
 
 ROW_OPERATION(portable, layernorm, rows, layernorm_row)
@@ -42,19 +57,7 @@ __global__ void layernorm_params_kernel(layernorm_backward_args a)
     gradient_deliver(a.d_bias + c, &bias, 1, a.overwrite);
 }
 
-ROW_KERNEL(layernorm_backward, rows, layernorm_backward_row)
-
-static cudaError_t layernorm_backward_issue(stream *s, const void *args)
-{
-    const layernorm_backward_args *a = (const layernorm_backward_args *)args;
-    const cudaError_t error =
-        LAUNCH(layernorm_params_kernel, groups_of(a->cols, WARP_LANES), WARP_LANES, s, *a);
-    if (error != cudaSuccess || a->rows == 0)
-        return error;
-    return LAUNCH(layernorm_backward_kernel, groups_of(a->rows, WARP_LANES), WARP_LANES, s, *a);
-}
-
-ISSUED(portable, layernorm_backward)
+BACKWARD(layernorm_backward, layernorm_params_kernel)
 
 /* ---- rmsnorm --------------------------------------------------------------------------------- */
 
@@ -70,16 +73,4 @@ __global__ void rmsnorm_gain_kernel(rmsnorm_backward_args a)
     gradient_deliver(a.d_gain + c, &gain, 1, a.overwrite);
 }
 
-ROW_KERNEL(rmsnorm_backward, rows, rmsnorm_backward_row)
-
-static cudaError_t rmsnorm_backward_issue(stream *s, const void *args)
-{
-    const rmsnorm_backward_args *a = (const rmsnorm_backward_args *)args;
-    const cudaError_t error =
-        LAUNCH(rmsnorm_gain_kernel, groups_of(a->cols, WARP_LANES), WARP_LANES, s, *a);
-    if (error != cudaSuccess || a->rows == 0)
-        return error;
-    return LAUNCH(rmsnorm_backward_kernel, groups_of(a->rows, WARP_LANES), WARP_LANES, s, *a);
-}
-
-ISSUED(portable, rmsnorm_backward)
+BACKWARD(rmsnorm_backward, rmsnorm_gain_kernel)

@@ -29,22 +29,39 @@ static fsdp_status bias_backward_tile(const void *args, size_t tile)
 
 TILED(bias_backward, tiles_of(a->cols, BAND_COLS), a->rows * a->cols, MIN_PARALLEL_ELEMS)
 
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+#define ROW_TILES(a) tiles_of((a)->rows, tile_rows((a)->cols))
+
+/* ROW_TILE(op) defines op_tile, which runs op_row on the rows of a tile. */
+#define ROW_TILE(op)                                                                               \
+    static fsdp_status op##_tile(const void *args, size_t tile)                                    \
+    {                                                                                              \
+        const op##_args *a = args;                                                                 \
+        const size_t n_rows = tile_rows(a->cols), end = min_size(a->rows, (tile + 1) * n_rows);    \
+        for (size_t r = tile * n_rows; r < end; r++)                                               \
+            BY_TYPE(op##_row, a->type, a, r);                                                      \
+        return FSDP_OK;                                                                            \
+    }
+
+/* FORWARD(op) defines cpu_op. BACKWARD(op, param_tile) does too: param_tile makes the gradients of
+ * parameters for a band of columns, op_row a row of d_in. */
+#define FORWARD(op)                                                                                \
+    ROW_TILE(op)                                                                                   \
+    TILED(op, ROW_TILES(a), a->rows * a->cols, MIN_PARALLEL_ELEMS)
+#define BACKWARD(op, param_tile)                                                                   \
+    ROW_TILE(op)                                                                                   \
+    static fsdp_status op##_kernel(void *args, int n_threads)                                      \
+    {                                                                                              \
+        const op##_args *a = args;                                                                 \
+        n_threads = threads_for(n_threads, a->rows * a->cols, MIN_PARALLEL_ELEMS);                 \
+        TRY(tiles_run(n_threads, tiles_of(a->cols, BAND_COLS), param_tile, a));                    \
+        return tiles_run(n_threads, ROW_TILES(a), op##_tile, a);                                   \
+    }                                                                                              \
+    KERNEL(op)
+
 /* ---- layernorm ------------------------------------------------------------------------------ */
 
-static fsdp_status layernorm_tile(const void *args, size_t tile)
-{
-    const layernorm_args *a = args;
-    const size_t n_rows = tile_rows(a->cols), end = min_size(a->rows, (tile + 1) * n_rows);
-    for (size_t r = tile * n_rows; r < end; r++)
-        BY_TYPE(layernorm_row, a->type, a, r);
-    return FSDP_OK;
-}
-
-TILED(layernorm, tiles_of(a->rows, tile_rows(a->cols)), a->rows * a->cols, MIN_PARALLEL_ELEMS)
-
-/* ---- layernorm_backward --------------------------------------------------------------------- */
-
-/* d_gain, d_bias of a band of columns. */
 static fsdp_status layernorm_param_tile(const void *args, size_t tile)
 {
     const layernorm_backward_args *a = args;
@@ -56,37 +73,10 @@ static fsdp_status layernorm_param_tile(const void *args, size_t tile)
     return FSDP_OK;
 }
 
-static fsdp_status layernorm_backward_tile(const void *args, size_t tile)
-{
-    const layernorm_backward_args *a = args;
-    const size_t n_rows = tile_rows(a->cols), end = min_size(a->rows, (tile + 1) * n_rows);
-    for (size_t r = tile * n_rows; r < end; r++)
-        BY_TYPE(layernorm_backward_row, a->type, a, r);
-    return FSDP_OK;
-}
-
-static fsdp_status layernorm_backward_kernel(void *args, int n_threads)
-{
-    const layernorm_backward_args *a = args;
-    n_threads = threads_for(n_threads, a->rows * a->cols, MIN_PARALLEL_ELEMS);
-    TRY(tiles_run(n_threads, tiles_of(a->cols, BAND_COLS), layernorm_param_tile, a));
-    return tiles_run(n_threads, tiles_of(a->rows, tile_rows(a->cols)), layernorm_backward_tile, a);
-}
-
-KERNEL(layernorm_backward)
+FORWARD(layernorm)
+BACKWARD(layernorm_backward, layernorm_param_tile)
 
 /* ---- rmsnorm -------------------------------------------------------------------------------- */
-
-static fsdp_status rmsnorm_tile(const void *args, size_t tile)
-{
-    const rmsnorm_args *a = args;
-    const size_t n_rows = tile_rows(a->cols), end = min_size(a->rows, (tile + 1) * n_rows);
-    for (size_t r = tile * n_rows; r < end; r++)
-        BY_TYPE(rmsnorm_row, a->type, a, r);
-    return FSDP_OK;
-}
-
-TILED(rmsnorm, tiles_of(a->rows, tile_rows(a->cols)), a->rows * a->cols, MIN_PARALLEL_ELEMS)
 
 static fsdp_status rmsnorm_gain_tile(const void *args, size_t tile)
 {
@@ -98,21 +88,5 @@ static fsdp_status rmsnorm_gain_tile(const void *args, size_t tile)
     return FSDP_OK;
 }
 
-static fsdp_status rmsnorm_backward_tile(const void *args, size_t tile)
-{
-    const rmsnorm_backward_args *a = args;
-    const size_t n_rows = tile_rows(a->cols), end = min_size(a->rows, (tile + 1) * n_rows);
-    for (size_t r = tile * n_rows; r < end; r++)
-        BY_TYPE(rmsnorm_backward_row, a->type, a, r);
-    return FSDP_OK;
-}
-
-static fsdp_status rmsnorm_backward_kernel(void *args, int n_threads)
-{
-    const rmsnorm_backward_args *a = args;
-    n_threads = threads_for(n_threads, a->rows * a->cols, MIN_PARALLEL_ELEMS);
-    TRY(tiles_run(n_threads, tiles_of(a->cols, BAND_COLS), rmsnorm_gain_tile, a));
-    return tiles_run(n_threads, tiles_of(a->rows, tile_rows(a->cols)), rmsnorm_backward_tile, a);
-}
-
-KERNEL(rmsnorm_backward)
+FORWARD(rmsnorm)
+BACKWARD(rmsnorm_backward, rmsnorm_gain_tile)
