@@ -8,67 +8,29 @@
 #include "common/ops/row_image.h"
 
 /* ELEMENT(op) { ... } -- the body of operation op for element i, with arguments *a.
- * ELEMENTWISE(op) -- defines cuda_op, which runs the body for each element. */
+ * ELEMENTWISE(op) -- defines cuda_op, which runs the body for each element. ELEMENTS(op, type) --
+ * the same with the CPU's op_at, which takes a.type. */
 #define ELEMENT(op) static __device__ inline void op##_at(const op##_args *a, size_t i)
-#define ELEMENTWISE(op)                                                                            \
+#define EACH_ELEMENT(op, ...)                                                                      \
     __global__ void op##_kernel(op##_args a)                                                       \
     {                                                                                              \
         const size_t i = global_thread();                                                          \
         if (i < a.elems)                                                                           \
-            op##_at(&a, i);                                                                        \
+            op##_at(__VA_ARGS__);                                                                  \
     }                                                                                              \
     OPERATION(cuda, op, op##_kernel, blocks_of(a->elems), BLOCK_THREADS, *a)
+#define ELEMENTWISE(op)    EACH_ELEMENT(op, &a, i)
+#define ELEMENTS(op, type) EACH_ELEMENT(op, &a, i, a.type)
 
-/* ---- gelu ------------------------------------------------------------------------------------ */
+ELEMENTS(gelu, type)
+ELEMENTS(gelu_backward, type)
+ELEMENTS(relu, type)
+ELEMENTS(relu_backward, type)
+ELEMENTS(swiglu, type)
+ELEMENTS(swiglu_backward, type)
+ELEMENTS(add, round_to)
 
-ELEMENT(gelu)
-{
-    row_store(a->out, i, gelu_elem(row_load(a->in, i, a->type)), a->type);
-}
-
-ELEMENTWISE(gelu)
-
-ELEMENT(gelu_backward)
-{
-    const float slope = gelu_slope(row_load(a->in, i, a->type));
-    row_store(a->d_in, i, row_load(a->d_out, i, a->type) * slope, a->type);
-}
-
-ELEMENTWISE(gelu_backward)
-
-/* ---- relu ------------------------------------------------------------------------------------ */
-
-ELEMENT(relu)
-{
-    const float x = row_load(a->in, i, a->type);
-    row_store(a->out, i, relu_elem(x, x), a->type);
-}
-
-ELEMENTWISE(relu)
-
-ELEMENT(relu_backward)
-{
-    const float d = row_load(a->d_out, i, a->type);
-    row_store(a->d_in, i, relu_elem(d, row_load(a->in, i, a->type)), a->type);
-}
-
-ELEMENTWISE(relu_backward)
-
-/* ---- swiglu, rope ---------------------------------------------------------------------------- */
-
-ELEMENT(swiglu)
-{
-    swiglu_elem(a, i, a->type);
-}
-
-ELEMENTWISE(swiglu)
-
-ELEMENT(swiglu_backward)
-{
-    swiglu_backward_elem(a, i, a->type);
-}
-
-ELEMENTWISE(swiglu_backward)
+/* ---- rope ------------------------------------------------------------------------------------ */
 
 /* The number of angles of a row. */
 static __host__ __device__ inline size_t rope_angles(const rope_args *a)
@@ -100,14 +62,7 @@ ELEMENT(cast)
 
 ELEMENTWISE(cast)
 
-/* ---- add, scale ------------------------------------------------------------------------------ */
-
-ELEMENT(add)
-{
-    a->out[i] = add_elem(a, i, a->round_to);
-}
-
-ELEMENTWISE(add)
+/* ---- scale ----------------------------------------------------------------------------------- */
 
 ELEMENT(scale)
 {

@@ -17,9 +17,14 @@ static span tile_span(size_t elems, size_t tile)
     return (span){tile * TILE_ELEMS, min_size(elems, (tile + 1) * TILE_ELEMS)};
 }
 
-/* SPANS(op, type, ...) defines cpu_op, which runs op_span on each tile's part of the elements; the
- * last argument of op_span is a->type, as a constant. */
-#define SPANS(op, type, min_work)                                                                  \
+/* ELEMENTS(op, type, ...) defines cpu_op, which runs op_at for each element; the last argument of
+ * op_at is a->type, as a constant. */
+#define ELEMENTS(op, type, min_work)                                                               \
+    ROW_FN void op##_span(const op##_args *a, span t, dtype as)                                    \
+    {                                                                                              \
+        for (size_t i = t.begin; i < t.end; i++)                                                   \
+            op##_at(a, i, as);                                                                     \
+    }                                                                                              \
     static fsdp_status op##_tile(const void *args, size_t tile)                                    \
     {                                                                                              \
         const op##_args *a = args;                                                                 \
@@ -28,64 +33,15 @@ static span tile_span(size_t elems, size_t tile)
     }                                                                                              \
     ELEMENTWISE(op, min_work)
 
-/* ---- gelu ----------------------------------------------------------------------------------- */
+ELEMENTS(gelu, type, MIN_PARALLEL_EXPS)
+ELEMENTS(gelu_backward, type, MIN_PARALLEL_EXPS)
+ELEMENTS(relu, type, MIN_PARALLEL_ELEMS)
+ELEMENTS(relu_backward, type, MIN_PARALLEL_ELEMS)
+ELEMENTS(swiglu, type, MIN_PARALLEL_EXPS)
+ELEMENTS(swiglu_backward, type, MIN_PARALLEL_EXPS)
+ELEMENTS(add, round_to, MIN_PARALLEL_ELEMS)
 
-ROW_FN void gelu_span(const gelu_args *a, span t, dtype type)
-{
-    for (size_t i = t.begin; i < t.end; i++)
-        row_store(a->out, i, gelu_elem(row_load(a->in, i, type)), type);
-}
-
-SPANS(gelu, type, MIN_PARALLEL_EXPS)
-
-ROW_FN void gelu_backward_span(const gelu_backward_args *a, span t, dtype type)
-{
-    for (size_t i = t.begin; i < t.end; i++) {
-        const float slope = gelu_slope(row_load(a->in, i, type));
-        row_store(a->d_in, i, row_load(a->d_out, i, type) * slope, type);
-    }
-}
-
-SPANS(gelu_backward, type, MIN_PARALLEL_EXPS)
-
-/* ---- relu ----------------------------------------------------------------------------------- */
-
-ROW_FN void relu_span(const relu_args *a, span t, dtype type)
-{
-    for (size_t i = t.begin; i < t.end; i++) {
-        const float x = row_load(a->in, i, type);
-        row_store(a->out, i, relu_elem(x, x), type);
-    }
-}
-
-SPANS(relu, type, MIN_PARALLEL_ELEMS)
-
-ROW_FN void relu_backward_span(const relu_backward_args *a, span t, dtype type)
-{
-    for (size_t i = t.begin; i < t.end; i++)
-        row_store(a->d_in, i, relu_elem(row_load(a->d_out, i, type), row_load(a->in, i, type)),
-                  type);
-}
-
-SPANS(relu_backward, type, MIN_PARALLEL_ELEMS)
-
-/* ---- swiglu, rope --------------------------------------------------------------------------- */
-
-ROW_FN void swiglu_span(const swiglu_args *a, span t, dtype type)
-{
-    for (size_t i = t.begin; i < t.end; i++)
-        swiglu_elem(a, i, type);
-}
-
-SPANS(swiglu, type, MIN_PARALLEL_EXPS)
-
-ROW_FN void swiglu_backward_span(const swiglu_backward_args *a, span t, dtype type)
-{
-    for (size_t i = t.begin; i < t.end; i++)
-        swiglu_backward_elem(a, i, type);
-}
-
-SPANS(swiglu_backward, type, MIN_PARALLEL_EXPS)
+/* ---- rope ----------------------------------------------------------------------------------- */
 
 static fsdp_status rope_tile(const void *args, size_t tile)
 {
@@ -124,15 +80,7 @@ static fsdp_status cast_tile(const void *args, size_t tile)
 
 ELEMENTWISE(cast, MIN_PARALLEL_ELEMS)
 
-/* ---- add, scale ----------------------------------------------------------------------------- */
-
-ROW_FN void add_span(const add_args *a, span t, dtype round_to)
-{
-    for (size_t i = t.begin; i < t.end; i++)
-        a->out[i] = add_elem(a, i, round_to);
-}
-
-SPANS(add, round_to, MIN_PARALLEL_ELEMS)
+/* ---- scale ---------------------------------------------------------------------------------- */
 
 static fsdp_status scale_tile(const void *args, size_t tile)
 {

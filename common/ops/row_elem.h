@@ -17,10 +17,11 @@ ROW_FN float gelu_tanh(float x)
     return pm_tanhf(GELU_SCALE * (x + GELU_CUBIC * (x * x * x)));
 }
 
-/* gelu_elem -- an element of out, from its element of in. */
-ROW_FN float gelu_elem(float x)
+/* gelu_at -- element i of out. */
+ROW_FN void gelu_at(const gelu_args *a, size_t i, dtype type)
 {
-    return 0.5f * x * (1.0f + gelu_tanh(x));
+    const float x = row_load(a->in, i, type);
+    row_store(a->out, i, 0.5f * x * (1.0f + gelu_tanh(x)), type);
 }
 
 /* gelu_slope -- gelu'(x) = (1 + t)/2 + x/2 (1 - t^2) u', t = tanh(u), u' = sqrt(2/pi) (1 +
@@ -30,6 +31,13 @@ ROW_FN float gelu_slope(float x)
     const float t = gelu_tanh(x);
     const float d_inner = GELU_SCALE * (1.0f + 3.0f * GELU_CUBIC * (x * x));
     return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * d_inner;
+}
+
+/* gelu_backward_at -- element i of d_in. */
+ROW_FN void gelu_backward_at(const gelu_backward_args *a, size_t i, dtype type)
+{
+    const float slope = gelu_slope(row_load(a->in, i, type));
+    row_store(a->d_in, i, row_load(a->d_out, i, type) * slope, type);
 }
 
 /* sigmoid -- 1 / (1 + exp(-x)). */
@@ -45,13 +53,13 @@ ROW_FN float silu_slope(float x)
     return s * (1.0f + x * (1.0f - s));
 }
 
-/* swiglu_elem -- element i of out. swiglu_backward_elem -- element i of d_gate and d_up. */
-ROW_FN void swiglu_elem(const swiglu_args *a, size_t i, dtype type)
+/* swiglu_at -- element i of out. swiglu_backward_at -- element i of d_gate and d_up. */
+ROW_FN void swiglu_at(const swiglu_args *a, size_t i, dtype type)
 {
     const float x = row_load(a->gate, i, type);
     row_store(a->out, i, x * sigmoid(x) * row_load(a->up, i, type), type);
 }
-ROW_FN void swiglu_backward_elem(const swiglu_backward_args *a, size_t i, dtype type)
+ROW_FN void swiglu_backward_at(const swiglu_backward_args *a, size_t i, dtype type)
 {
     const float x = row_load(a->gate, i, type), d = row_load(a->d_out, i, type);
     const float d_gate = d * row_load(a->up, i, type) * silu_slope(x);
@@ -85,13 +93,14 @@ ROW_FN void rope_pairs(const rope_args *a, size_t r, size_t i, dtype type)
     }
 }
 
-/* add_elem -- element i of out. */
-ROW_FN float add_elem(const add_args *a, size_t i, dtype round_to)
+/* add_at -- element i of out. */
+ROW_FN void add_at(const add_args *a, size_t i, dtype round_to)
 {
-    if (round_to == DTYPE_F32)
-        return a->a[i] + a->b[i];
     const float x = bf16_round(a->a[i]);
-    return a->b == NULL ? x : bf16_round(x + bf16_round(a->b[i]));
+    if (round_to == DTYPE_F32)
+        a->out[i] = a->a[i] + a->b[i];
+    else
+        a->out[i] = a->b == NULL ? x : bf16_round(x + bf16_round(a->b[i]));
 }
 
 /* clip_elem -- norm and coef. */

@@ -11,6 +11,17 @@ ROW_FN float relu_elem(float x, float y)
     return y <= 0.0f ? 0.0f : x;
 }
 
+/* relu_at -- element i of out. relu_backward_at -- element i of d_in. */
+ROW_FN void relu_at(const relu_args *a, size_t i, dtype type)
+{
+    const float x = row_load(a->in, i, type);
+    row_store(a->out, i, relu_elem(x, x), type);
+}
+ROW_FN void relu_backward_at(const relu_backward_args *a, size_t i, dtype type)
+{
+    row_store(a->d_in, i, relu_elem(row_load(a->d_out, i, type), row_load(a->in, i, type)), type);
+}
+
 /* pool_largest -- index of the largest of four elements of a plane `width` wide: `at`, and those to
  * its right and below. The first of equals; the last NaN, if there is one. */
 ROW_FN size_t pool_largest(const void *in, size_t at, size_t width, dtype type)
