@@ -300,29 +300,13 @@ static size_t tile_planes(size_t elems)
     return elems > 0 && elems < TILE_ELEMS ? TILE_ELEMS / elems : 1;
 }
 
-static fsdp_status max_pool2d_tile(const void *args, size_t tile)
-{
-    const max_pool2d_args *a = args;
-    const size_t n = tile_planes(a->height * a->width);
-    for (size_t i = tile * n; i < min_size(a->planes, (tile + 1) * n); i++)
-        BY_TYPE(max_pool2d_plane, a->type, a, i);
-    return FSDP_OK;
-}
+#define POOLED(op)                                                                                 \
+    ROW_TILE(op, a->planes, tile_planes(a->height * a->width), op##_plane)                         \
+    TILED(op, tiles_of(a->planes, tile_planes(a->height * a->width)),                              \
+          a->planes * a->height * a->width, MIN_PARALLEL_EXPS)
 
-TILED(max_pool2d, tiles_of(a->planes, tile_planes(a->height * a->width)),
-      a->planes * a->height * a->width, MIN_PARALLEL_EXPS)
-
-static fsdp_status max_pool2d_backward_tile(const void *args, size_t tile)
-{
-    const max_pool2d_backward_args *a = args;
-    const size_t n = tile_planes(a->height * a->width);
-    for (size_t i = tile * n; i < min_size(a->planes, (tile + 1) * n); i++)
-        BY_TYPE(max_pool2d_backward_plane, a->type, a, i);
-    return FSDP_OK;
-}
-
-TILED(max_pool2d_backward, tiles_of(a->planes, tile_planes(a->height * a->width)),
-      a->planes * a->height * a->width, MIN_PARALLEL_EXPS)
+POOLED(max_pool2d)
+POOLED(max_pool2d_backward)
 
 /* ---- dropout -------------------------------------------------------------------------------- */
 

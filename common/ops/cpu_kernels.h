@@ -65,7 +65,10 @@ static inline fsdp_status tiles_launch(stream *s, tiling t, const void *args, si
 /* KERNEL(op) defines cpu_op, an operation of ops.h, which launches op_kernel with a copy of the
  * call's arguments *a. TILED(op, ...) defines cpu_op, which runs op_tile on n_tiles tiles.
  * ELEMENTWISE(op, ...) defines cpu_op, which runs op_tile on tiles of TILE_ELEMS elements. The
- * arguments of the macros may refer to `a`. */
+ * arguments of the macros may refer to `a`.
+ *
+ * ROW_TILE(op, rows, in_tile, row_fn) defines op_tile, which calls row_fn(a, r, type) for in_tile
+ * of the rows. */
 #define KERNEL(op)                                                                                 \
     fsdp_status cpu_##op(stream *s, const op##_args *a)                                            \
     {                                                                                              \
@@ -76,6 +79,15 @@ static inline fsdp_status tiles_launch(stream *s, tiling t, const void *args, si
     {                                                                                              \
         const tiling t = {op##_tile, n_tiles, work, min_work};                                     \
         return tiles_launch(s, t, a, sizeof *a, op##_work(a));                                     \
+    }
+#define ROW_TILE(op, rows, in_tile, row_fn)                                                        \
+    static fsdp_status op##_tile(const void *args, size_t tile)                                    \
+    {                                                                                              \
+        const op##_args *a = args;                                                                 \
+        const size_t n = in_tile, end = min_size(rows, (tile + 1) * n);                            \
+        for (size_t r = tile * n; r < end; r++)                                                    \
+            BY_TYPE(row_fn, a->type, a, r);                                                        \
+        return FSDP_OK;                                                                            \
     }
 #define ELEMENTWISE(op, min_work) TILED(op, tiles_of(a->elems, TILE_ELEMS), a->elems, min_work)
 

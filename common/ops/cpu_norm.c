@@ -17,40 +17,33 @@ static size_t tile_rows(size_t cols)
 
 /* ---- sums over rows ------------------------------------------------------------------------- */
 
-static fsdp_status bias_backward_tile(const void *args, size_t tile)
-{
-    const bias_backward_args *a = args;
-    const size_t begin = tile * BAND_COLS, width = min_size(BAND_COLS, a->cols - begin);
-    float sum[BAND_COLS] = {0};
-    BY_TYPE(bias_backward_columns, a->type, a, begin, width, sum);
-    gradient_deliver(a->d_bias + begin, sum, width, a->overwrite);
-    return FSDP_OK;
-}
+/* BAND_TILE(name, op, sums, out) defines name, which adds up out [cols] for a band of columns by
+ * sums(a, begin, width, sum, type). */
+#define BAND_TILE(name, op, sums, out)                                                             \
+    static fsdp_status name(const void *args, size_t tile)                                         \
+    {                                                                                              \
+        const op##_args *a = args;                                                                 \
+        const size_t begin = tile * BAND_COLS, width = min_size(BAND_COLS, a->cols - begin);       \
+        float sum[BAND_COLS] = {0};                                                                \
+        BY_TYPE(sums, a->type, a, begin, width, sum);                                              \
+        gradient_deliver(a->out + begin, sum, width, a->overwrite);                                \
+        return FSDP_OK;                                                                            \
+    }
 
+BAND_TILE(bias_backward_tile, bias_backward, bias_backward_columns, d_bias)
 TILED(bias_backward, tiles_of(a->cols, BAND_COLS), a->rows * a->cols, MIN_PARALLEL_ELEMS)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
 #define ROW_TILES(a) tiles_of((a)->rows, tile_rows((a)->cols))
 
-/* ROW_TILE(op) defines op_tile, which runs op_row on the rows of a tile. */
-#define ROW_TILE(op)                                                                               \
-    static fsdp_status op##_tile(const void *args, size_t tile)                                    \
-    {                                                                                              \
-        const op##_args *a = args;                                                                 \
-        const size_t n_rows = tile_rows(a->cols), end = min_size(a->rows, (tile + 1) * n_rows);    \
-        for (size_t r = tile * n_rows; r < end; r++)                                               \
-            BY_TYPE(op##_row, a->type, a, r);                                                      \
-        return FSDP_OK;                                                                            \
-    }
-
 /* FORWARD(op) defines cpu_op. BACKWARD(op, param_tile) does too: param_tile makes the gradients of
  * parameters for a band of columns, op_row a row of d_in. */
 #define FORWARD(op)                                                                                \
-    ROW_TILE(op)                                                                                   \
+    ROW_TILE(op, a->rows, tile_rows(a->cols), op##_row)                                            \
     TILED(op, ROW_TILES(a), a->rows * a->cols, MIN_PARALLEL_ELEMS)
 #define BACKWARD(op, param_tile)                                                                   \
-    ROW_TILE(op)                                                                                   \
+    ROW_TILE(op, a->rows, tile_rows(a->cols), op##_row)                                            \
     static fsdp_status op##_kernel(void *args, int n_threads)                                      \
     {                                                                                              \
         const op##_args *a = args;                                                                 \
@@ -78,15 +71,6 @@ BACKWARD(layernorm_backward, layernorm_param_tile)
 
 /* ---- rmsnorm -------------------------------------------------------------------------------- */
 
-static fsdp_status rmsnorm_gain_tile(const void *args, size_t tile)
-{
-    const rmsnorm_backward_args *a = args;
-    const size_t begin = tile * BAND_COLS, width = min_size(BAND_COLS, a->cols - begin);
-    float sum[BAND_COLS] = {0};
-    BY_TYPE(rmsnorm_backward_columns, a->type, a, begin, width, sum);
-    gradient_deliver(a->d_gain + begin, sum, width, a->overwrite);
-    return FSDP_OK;
-}
-
+BAND_TILE(rmsnorm_gain_tile, rmsnorm_backward, rmsnorm_backward_columns, d_gain)
 FORWARD(rmsnorm)
 BACKWARD(rmsnorm_backward, rmsnorm_gain_tile)
