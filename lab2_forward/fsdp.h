@@ -38,7 +38,7 @@ typedef struct fsdp {
     stream *gather_stream; /* unshards run here, on gather_group */
     stream *reduce_stream; /* reductions run here, on reduce_group */
     comm *gather_group;    /* the shard group */
-    comm *reduce_group;    /* the ranks whose gradients are added: the world */
+    comm *reduce_group;    /* the world, unless the mesh has other axes (placement.h) */
     event *gather_after;   /* lab 5: gathers wait for this event; NULL: for compute's work so far */
     stream *comm_stream;   /* owned; in labs 2 to 4 gather_stream and reduce_stream are this one */
     model_views views;     /* params[p], grads[p]: p is the global index of a parameter */
@@ -50,11 +50,12 @@ typedef struct fsdp {
 } fsdp;
 
 /* ---- provided: states. Each checks the state and calls a function of yours (forward.h) ------- */
-/* unshard_begin -- SHARDED -> GATHERING, by gather_flat; no-op when GATHERING or GATHERED.
+/* unshard_begin -- SHARDED -> GATHERING, by gather_flat; no-op when GATHERING or GATHERED, and for
+ * a unit that the pass in progress does not use (freeze.h).
  *   collective  all ranks of gather_group, units in the same order */
 fsdp_status unshard_begin(fsdp *f, int u);
 /* unshard_wait -- GATHERING -> GATHERED, by gather_wait; no-op when GATHERED.
- *   errors  FSDP_ESTATE when SHARDED */
+ *   errors  FSDP_ESTATE when SHARDED, if the pass uses u */
 fsdp_status unshard_wait(fsdp *f, int u);
 /* reshard -- GATHERED -> SHARDED, by unit_drop; no-op when SHARDED, resident or kept for the step.
  *   errors  FSDP_ESTATE when GATHERING: the gather in flight would write to freed memory */

@@ -46,6 +46,7 @@ static fsdp_status gather_alone(fsdp *f, int u)
 static fsdp_status each_part(fsdp *f, int u, fsdp_status (*step)(fsdp *f, int part))
 {
     const unit_given *given = &f->units[u].given;
+    FSDP_ASSERT(given->n_parts > 0);
     for (int i = 0; i < given->n_parts; i++)
         TRY(step(f, given->parts[i]));
     return FSDP_OK;

@@ -11,7 +11,7 @@ typedef struct reduce_way {
     fsdp_status (*all_gather)(reducer *r, int u);
 } reduce_way;
 
-extern const reduce_way REDUCE_NONE, REDUCE_FLAT, REDUCE_ROWS; /* -; backward.h; dim0_reduce.c */
+extern const reduce_way REDUCE_NONE, REDUCE_FLAT, REDUCE_ROWS;
 
 /* grad_sum -- shard_grad = this rank's slice of the unit's sum: everything in acc, plus the sum of
  * the second use. The accumulators are empty afterwards. */

@@ -57,14 +57,14 @@ fsdp_status reducer_init(fsdp *f, reducer *r)
 fsdp_status reducer_create(fsdp *f, sharding_strategy sharding, reducer *r)
 {
     const mesh_shape *shape = &f->mesh.shape;
-    const int n_ranks = mesh_leaf_size(shape), row = mesh_row_size(shape);
-    const int expected = sharding_shard_size(sharding, n_ranks, row);
+    const int n_ranks = mesh_data_size(shape), size = shape->size[AXIS_SHARD];
+    const int expected = sharding_shard_size(sharding, n_ranks, size);
     *r = (reducer){0};
-    if (row != expected)
+    if (size != expected)
         return fsdp_error(FSDP_EINVAL, "open the mesh with the strategy's sharding_shard_size",
-                          "reducer_create: got shard groups of %d ranks, expected %d", row,
+                          "reducer_create: got shard groups of %d ranks, expected %d", size,
                           expected);
-    if (sharding == SHARDING_HYBRID && row == 1 && n_ranks > 1)
+    if (sharding == SHARDING_HYBRID && size == 1 && n_ranks > 1)
         return fsdp_error(FSDP_EINVAL, "pass --sharding none: each rank holds a whole copy",
                           "reducer_create: got shard groups of 1 rank of %d under hybrid, expected "
                           "2 or more",

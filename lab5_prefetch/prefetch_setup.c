@@ -136,8 +136,6 @@ static void give_back(const prefetch *p, comm **group)
 static fsdp_status communicate_apart(prefetch *p)
 {
     fsdp *f = p->r->f;
-    TRY(comm_stream_create(f->run.dev, "gather", &p->given.gather_stream));
-    TRY(comm_stream_create(f->run.dev, "reduce", &p->given.reduce_stream));
     f->gather_stream = p->given.gather_stream;
     f->reduce_stream = p->given.reduce_stream;
     for (int u = 0; u < f->n_units; u++)
@@ -175,6 +173,8 @@ static fsdp_status create(prefetch *p, int limit)
     if (!p->forward.units || !p->post_forward.units || !p->given.drops || !p->given.twins ||
         !l->held || !l->freed)
         return fsdp_error(FSDP_ENOMEM, "", "prefetch_create: no host memory");
+    TRY(comm_stream_create(d, "gather", &p->given.gather_stream));
+    TRY(comm_stream_create(d, "reduce", &p->given.reduce_stream));
     TRY(event_create(d, &p->updated));
     TRY(event_create(d, &p->given.ended[0]));
     TRY(event_create(d, &p->given.ended[1]));

@@ -85,11 +85,11 @@ static fsdp_status engine_read_array(void *self, int k, engine_sink sink, void *
     fsdp_engine *e = self;
     fsdp *f = &e->f;
     fsdp_status mine = FSDP_OK, status = reshard_all(f);
-    const bool shared = mesh_row_size(&f->mesh.shape) > 1; /* if not, each rank has whole arrays */
     float *full[2] = {NULL};
     int gathered[2] = {-1, -1}; /* numbers of a trained and a frozen unit */
     for (int p = 0; p < f->run.m->n_params && status == FSDP_OK; p++) {
         const int u = f->param_unit[p], i = f->units[u].given.frozen;
+        const bool shared = f->units[u].given.place.n_shards > 1; /* if not, the shard is whole */
         float *shard = ckpt_unit_array(&e->o, u, k);
         if (f->run.m->params[p].tied_to != NOT_TIED || !ckpt_has(f->run.m, p, k))
             continue;

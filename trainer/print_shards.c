@@ -93,7 +93,7 @@ fsdp_status print_shards(const trainer *t, FILE *out)
     TRY(mesh_shape_make(t->cfg.n_ranks, size, 0, &shape));
     TRY(fsdp_lay_out(&config, &shape, &f));
     fprintf(out, "shards: layout %s, %d to a group, %d replica%s of each\n",
-            config.per_param ? "per-param" : "flat", shape.size[AXIS_SHARD],
+            config.per_param ? "per-param" : "flat", mesh_row_size(&shape),
             shape.size[AXIS_REPLICATE], shape.size[AXIS_REPLICATE] == 1 ? "" : "s");
     fsdp_status status = print_units(&f, out);
     fsdp_free(&f);

@@ -279,10 +279,13 @@ static fsdp_status resolve_plan(const trainer_options *o, trainer_config *cfg)
     return parse_machine(o, cfg);
 }
 
-/* How many ranks read different sequences. The trainer has no option for the other axes yet. */
+/* How many ranks read different sequences. */
 static int data_ranks(const trainer_config *cfg)
 {
-    return cfg->n_ranks;
+    int n = cfg->n_ranks;
+    for (int a = 0; a < N_AXES; a++)
+        n /= cfg->axes[a] > 0 ? cfg->axes[a] : 1;
+    return n;
 }
 
 int trainer_config_shard_size(const trainer_config *cfg)
@@ -294,10 +297,8 @@ int trainer_config_shard_size(const trainer_config *cfg)
 
 void trainer_config_mesh(const trainer_config *cfg, int size[N_AXES])
 {
-    for (int a = 0; a < N_AXES; a++)
-        size[a] = 1;
+    memcpy(size, cfg->axes, N_AXES * sizeof *size);
     size[AXIS_SHARD] = trainer_config_shard_size(cfg);
-    size[AXIS_REPLICATE] = 0; /* what the others leave */
 }
 
 static double given_or(double given, double otherwise)
@@ -327,7 +328,7 @@ static train_config resolve_recipe(const trainer_options *o)
 static fsdp_status check_needs(const trainer_options *o, const trainer_config *cfg, int world_size)
 {
     const bool has_replicas = cfg->parallel == PARALLEL_FSDP && cfg->sharding == SHARDING_HYBRID &&
-                              trainer_config_shard_size(cfg) < cfg->n_ranks;
+                              trainer_config_shard_size(cfg) < data_ranks(cfg);
     const bool measures_link = world_size > 1 && !o->plan_prices;
     const bool has_link =
         cfg->n_ranks == 1 || o->plan_link || measures_link || o->plan_device >= PLAN_FIRST_DEVICE;
@@ -346,7 +347,7 @@ static fsdp_status check_needs(const trainer_options *o, const trainer_config *c
 fsdp_status trainer_config_check(const trainer_options *o, const trainer_config *cfg)
 {
     const char *option = o->plan_fsdp_size > 0 ? "--plan-fsdp-size" : "--fsdp-size";
-    const int w = cfg->n_ranks, s = trainer_config_shard_size(cfg);
+    const int w = data_ranks(cfg), s = trainer_config_shard_size(cfg);
     const long long near = o->reshard_to;
     if (cfg->parallel == PARALLEL_FSDP && cfg->sharding == SHARDING_HYBRID && s == 1 && w > 1)
         return fsdp_error(FSDP_EINVAL, "pass --sharding none, which replicates everything",

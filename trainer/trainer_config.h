@@ -11,7 +11,8 @@
 
 typedef struct trainer_config {
     train_config train;
-    int n_ranks; /* of the job: --plan-ranks, or the actual ranks */
+    int n_ranks;      /* of the job: --plan-ranks, or the actual ranks */
+    int axes[N_AXES]; /* sizes of the mesh's axes but replicate and shard, which follow; 0 is 1 */
     int plan_rank;
     enum trainer_parallel parallel;
     sharding_strategy sharding;

@@ -93,8 +93,11 @@ static fsdp_status open_groups(mesh *m)
     TRY(mesh_group(m->world, s, row, &m->shard));
     if (s->size[AXIS_REPLICATE] > 1)
         TRY(mesh_group(m->world, s, column, &m->replicate));
-    TRY(mesh_group(m->world, s, row | column, &m->dp_cp));
-    if (!m->dp_cp)
+    if (s->size[AXIS_REPLICATE] == 1 && m->shard)
+        m->dp_cp = m->shard;
+    else if (mesh_leaf_size(s) > 1)
+        TRY(mesh_group(m->world, s, row | column, &m->dp_cp));
+    else
         TRY(comm_range(m->world, s->world_rank, 1, 1, &m->dp_cp));
     m->copy = m->shard;
     return is_cut ? mesh_group(m->world, s, ((1u << N_AXES) - 1) & ~column, &m->copy) : FSDP_OK;
@@ -112,9 +115,11 @@ fsdp_status mesh_open(comm *world, const int size[N_AXES], mesh *out)
 
 void mesh_close(mesh *m)
 {
-    comm *const groups[] = {m->copy == m->shard ? NULL : m->copy, m->dp_cp, m->replicate, m->shard};
+    comm *const groups[] = {m->copy, m->dp_cp, m->replicate};
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
-        if (groups[i] != m->world)
+        if (groups[i] != m->world && groups[i] != m->shard)
             comm_close(groups[i]);
+    if (m->shard != m->world)
+        comm_close(m->shard);
     *m = (mesh){0};
 }

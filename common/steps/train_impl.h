@@ -76,7 +76,8 @@ fsdp_status train_send_figures(train_loop *l, step_figures *f, bool of_step);
 /* train_await_figures -- wait for the figures. *loss = the sum over the sequences of all ranks'
  * micro-steps, as one tree in the order of run_batch_node. */
 fsdp_status train_await_figures(train_loop *l, step_figures *f, float *loss);
-/* train_sum_ranks -- *n = its sum over all ranks. The hosts wait for each other; streams go on. */
+/* train_sum_ranks -- *n = its sum over all leaf ranks, each of which counts its own. The hosts wait
+ * for each other; streams go on. */
 fsdp_status train_sum_ranks(const train_loop *l, const char *what, int64_t *n);
 /* train_scale_of -- *scale = 1 / the number of targets that count in the samples first ... end - 1,
  * which all ranks have loaded since n_counting was 0. what: for the message. */

@@ -412,6 +412,13 @@ TEST(test_many_in_ranges)
     close_rank(&r);
 }
 
+/* Sizes of a mesh. An axis that is not here has 1. */
+#define SIZES(pp, replicas, shards, cp, tp)                                                        \
+    {                                                                                              \
+        [AXIS_PP] = pp, [AXIS_REPLICATE] = replicas, [AXIS_SHARD] = shards, [AXIS_CP] = cp,        \
+        [AXIS_TP] = tp                                                                             \
+    }
+
 /* The rank of the world that differs from shape's rank along `axes`: the k-th of these. */
 static int along(const mesh_shape *shape, unsigned axes, int k)
 {
@@ -469,23 +476,30 @@ static void check_axes(const int size[N_AXES], int rank)
     }
 }
 
-/* The groups that a mesh has open. A group of one rank in a larger world is NULL, but dp_cp. */
-static void check_open(const int size[N_AXES])
+/* The groups that a mesh has open have the ranks of their axes. One rank in a larger world is no
+ * group, but in dp_cp. */
+static void check_open(const int size[N_AXES], int rank)
 {
-    one_rank r = open_rank(0, 32);
+    enum {
+        COLUMN = 1 << AXIS_REPLICATE,
+        ROW = 1 << AXIS_SHARD | 1 << AXIS_CP,
+        ALL = (1 << N_AXES) - 1
+    };
+    one_rank r = open_rank(rank, 32);
     mesh m;
     OK(mesh_open(r.c, size, &m));
-    const int row = mesh_row_size(&m.shape), cut = size[AXIS_PP] * size[AXIS_TP];
-    comm *const groups[] = {m.shard, m.replicate, m.dp_cp, m.copy};
-    const int sizes[] = {row, size[AXIS_REPLICATE], mesh_leaf_size(&m.shape), row * cut};
+    comm *const groups[] = {m.dp_cp, m.shard, m.replicate, m.copy};
+    const unsigned axes[] = {ROW | COLUMN, ROW, COLUMN, ALL & ~COLUMN};
     for (int i = 0; i < 4; i++) {
-        assert_true((groups[i] == r.c) == (sizes[i] == 32));
-        if (sizes[i] > 1 || i == 2)
-            assert_int_equal(comm_size(groups[i]), sizes[i]);
-        else
-            assert_null(groups[i]);
+        int n = 1;
+        for (int a = 0; a < N_AXES; a++)
+            n *= axes[i] >> a & 1 ? m.shape.size[a] : 1;
+        assert_true((groups[i] == r.c) == (n == 32));
+        assert_true((groups[i] == NULL) == (n == 1 && i > 0));
+        for (int k = 0; groups[i] && k < n; k++)
+            assert_int_equal(comm_world_rank(&groups[i]->team, k), along(&m.shape, axes[i], k));
+        assert_true(!groups[i] || comm_size(groups[i]) == n);
     }
-    assert_true(cut > 1 || m.copy == m.shard);
     mesh_close(&m);
     close_rank(&r);
 }
@@ -500,13 +514,15 @@ static void refuse_axes(const int size[N_AXES], const char *words)
 /* Every group of axes of meshes of 32 ranks, and the ranks that number data and leaves. */
 TEST(test_axes)
 {
-    static const int sizes[][N_AXES] = {
-        {2, 2, 2, 2, 2}, {1, 4, 8, 1, 1}, {4, 1, 4, 1, 2}, {2, 1, 4, 4, 1}, {1, 1, 1, 1, 32}};
+    static const int sizes[][N_AXES] = {SIZES(2, 2, 2, 2, 2), SIZES(1, 4, 8, 1, 1),
+                                        SIZES(4, 1, 4, 1, 2), SIZES(2, 1, 4, 4, 1),
+                                        SIZES(1, 1, 1, 1, 32)};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (int rank = 0; rank < 32; rank += 7)
             check_axes(sizes[i], rank);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        check_open(sizes[i]);
+        for (int rank = 0; rank < 32; rank += 7)
+            check_open(sizes[i], rank);
     mesh_shape s; /* pp 1, replica 0, shard 1, cp 0, tp 1 */
     OK(mesh_shape_make(32, sizes[0], 16 + 4 + 1, &s));
     assert_int_equal(mesh_data_size(&s), 4);
@@ -517,11 +533,11 @@ TEST(test_axes)
         assert_int_equal(mesh_leaf_of(&s, r), r >= 16 && r % 2 == 0 ? (r - 16) / 2 : -1);
     refuse_axes((const int[N_AXES]){[AXIS_TP] = 3},
                 "axes of tp 3, expected sizes from 1 whose product divides 32,");
-    refuse_axes((const int[N_AXES]){1, 0, 1, 8, 8}, "axes of cp 8, tp 8, expected");
-    refuse_axes((const int[N_AXES]){2, 2, 2, 2, 4},
+    refuse_axes((const int[N_AXES])SIZES(1, 0, 1, 8, 8), "axes of cp 8, tp 8, expected");
+    refuse_axes((const int[N_AXES])SIZES(2, 2, 2, 2, 4),
                 "axes of pp 2, replicate 2, shard 2, cp 2, tp 4, expected sizes from 1 whose "
                 "product is 32,");
-    refuse_axes((const int[N_AXES]){1, 1, 2, 1, 1}, "axes of replicate 1, shard 2, expected");
+    refuse_axes((const int[N_AXES])SIZES(1, 1, 2, 1, 1), "axes of replicate 1, shard 2, expected");
     refuse_axes((const int[N_AXES]){[AXIS_CP] = -2}, "axes of cp -2, expected");
     OK(mesh_shape_make(32, (const int[N_AXES]){[AXIS_TP] = 4, [AXIS_SHARD] = 2}, 0, &s));
     assert_int_equal(s.size[AXIS_REPLICATE], 4);
@@ -533,7 +549,7 @@ TEST(test_part_of_runs)
     one_rank r = open_rank(0, 32);
     mesh_shape shape;
     comm *runs = NULL, *part = NULL;
-    OK(mesh_shape_make(32, (const int[N_AXES]){2, 2, 2, 2, 2}, 0, &shape));
+    OK(mesh_shape_make(32, (const int[N_AXES])SIZES(2, 2, 2, 2, 2), 0, &shape));
     OK(mesh_group(r.c, &shape, 1u << AXIS_PP | 1u << AXIS_TP, &runs)); /* 0 1 16 17 */
     OK(comm_range(runs, 0, 2, 2, &part));
     assert_int_equal(comm_world_rank(&part->team, 1), 16);

@@ -117,11 +117,19 @@ static void reduce_all(rig *x)
             if (g->buffer.next)
                 fill(x, u, g->buffer.next, a);
             CHECK_OK(x->f, reduce_begin(&x->r, u));
-            CHECK(x->f, x->fsdp.reduce_group == x->fsdp.units[u].given.place.reduce_group,
-                  "unit %d is reduced in its own group", u);
+            const placement *p = &x->fsdp.units[u].given.place;
+            CHECK(x->f,
+                  x->fsdp.reduce_group == p->reduce_group && x->r.batch_level == p->batch_level,
+                  "unit %d is reduced in its own group, at its own level", u);
             CHECK_OK(x->f, reduce_wait(&x->r, u));
         }
-    CHECK_OK(x->f, grads_finish(&x->r, 0.5f));
+    for (int u = 0; u < x->fsdp.n_units; u++) {
+        const placement *p = &x->fsdp.units[u].given.place;
+        CHECK_OK(x->f, grad_finish(&x->r, u, 0.5f));
+        CHECK_OK(x->f, grad_all_gather(&x->r, u));
+        CHECK(x->f, p->n_shards == x->f->world || x->fsdp.mesh.replicate == p->replica_group,
+              "unit %d's slices are gathered in its own group", u);
+    }
 }
 
 static void check_reduction(rig *x)
@@ -156,17 +164,21 @@ static void test_reduction(comm_fixture *f)
         }
 }
 
-/* Unit 1 has other groups than the rest, of the same ranks, as units of experts will. Lab 5 makes a
- * twin of each group and stream, and gives the groups back. */
-static void check_groups(rig *x, comm *other)
+/* Unit 1 has other groups than the rest and another level, as units of experts will; here its
+ * groups are of the same ranks. Lab 5 makes a twin of each group and stream, and gives the groups
+ * back. */
+static void check_groups(rig *x, const placement *other)
 {
     fsdp *f = &x->fsdp;
     const prefetch_config config = {.mode = PREFETCH_BOTH, .limit = 2};
     prefetch p;
     unit_hooks hooks;
-    const placement *root = &f->units[0].given.place, *odd = &f->units[1].given.place,
-                    *last = &f->units[2].given.place;
-    f->units[1].given.place.gather_group = f->units[1].given.place.reduce_group = other;
+    placement *root = &f->units[0].given.place, *odd = &f->units[1].given.place,
+              *last = &f->units[2].given.place;
+    odd->gather_group = other->gather_group;
+    odd->reduce_group = other->reduce_group;
+    odd->replica_group = other->replica_group;
+    odd->batch_level = root->batch_level + 1;
     CHECK_OK(x->f, prefetch_create(&config, &x->r, &p, &hooks));
     CHECK(x->f, root->gather_group != x->mesh.shard && root->reduce_group != x->mesh.dp_cp,
           "lab 5 communicates in groups of its own");
@@ -175,26 +187,46 @@ static void check_groups(rig *x, comm *other)
           "units that share a group share its twin");
     CHECK(x->f,
           odd->gather_group != root->gather_group && odd->reduce_group != root->reduce_group &&
-              odd->gather_group != odd->reduce_group && odd->gather_group != other,
+              odd->gather_group != odd->reduce_group && odd->gather_group != other->gather_group,
           "unit 1 has twins of its own groups, one for each stream");
+    for (int u = 0; u < f->n_units; u++) {
+        CHECK_OK(x->f, unshard_begin(f, u));
+        CHECK(x->f, f->gather_group == f->units[u].given.place.gather_group,
+              "unit %d is gathered in its own group", u);
+        CHECK_OK(x->f, unshard_drop(f, u));
+    }
     check_reduction(x);
     prefetch_free(&p);
-    CHECK(x->f, odd->gather_group == other && odd->reduce_group == other,
+    CHECK(x->f,
+          odd->gather_group == other->gather_group && odd->reduce_group == other->reduce_group,
           "unit 1's groups are back");
     CHECK(x->f, last->gather_group == x->mesh.shard && last->reduce_group == x->mesh.dp_cp,
           "the last unit's groups are back");
 }
 
+/* A group of the same ranks, or NULL. */
+static comm *twin(comm_fixture *f, comm *group)
+{
+    comm *out = NULL;
+    if (group)
+        CHECK_OK(f, comm_range(group, 0, 1, comm_size(group), &out));
+    return out;
+}
+
 static void test_groups(comm_fixture *f)
 {
     rig x;
-    comm *other;
-    CHECK_OK(f, comm_range(f->c, 0, 1, f->world, &other));
-    rig_make(&x, f, f->world, GRAD_ACC_CANONICAL);
+    rig_make(&x, f, f->world > 2 && f->world % 2 == 0 ? f->world / 2 : f->world,
+             GRAD_ACC_CANONICAL);
+    const placement other = {.gather_group = twin(f, x.mesh.shard),
+                             .reduce_group = twin(f, x.mesh.dp_cp),
+                             .replica_group = twin(f, x.mesh.replicate)};
     if (f->why[0] == '\0')
-        check_groups(&x, other);
+        check_groups(&x, &other);
     rig_free(&x);
-    comm_close(other);
+    comm_close(other.gather_group);
+    comm_close(other.reduce_group);
+    comm_close(other.replica_group);
 }
 
 /* Four times the sum of squares of this rank's gradients of unit u, which are halves of whole
@@ -225,7 +257,8 @@ static void check_counts(rig *x)
         sum += u == 1 ? 0 : squares(x, u);
     if (o.norm_group)
         CHECK_OK(x->f, comm_all_reduce(o.norm_group, f->compute, "want", DTYPE_I64, &sum, 1));
-    CHECK_OK(x->f, device_download(f->compute, &before, f->units[1].shard, sizeof before));
+    const float *at = f->units[1].shard + (o.units[1].n_updated > 0 ? o.units[1].ranges->begin : 0);
+    CHECK_OK(x->f, device_download(f->compute, &before, at, sizeof before));
     CHECK_OK(x->f, grad_norm(&o));
     CHECK_OK(x->f, o.ops->clip_coef(f->compute, &(clip_coef_args){.norm = o.norm,
                                                                   .coef = o.coef,
@@ -235,7 +268,7 @@ static void check_counts(rig *x)
         .optim = {.lr = 0.125, .beta1 = 0.5, .beta2 = 0.5, .eps = 1, .step = 0}};
     CHECK_OK(x->f, optimizer_update(&o, &sc, adamw_shard));
     CHECK_OK(x->f, device_download(f->compute, &norm, o.norm, sizeof norm));
-    CHECK_OK(x->f, device_download(f->compute, &after, f->units[1].shard, sizeof after));
+    CHECK_OK(x->f, device_download(f->compute, &after, at, sizeof after));
     CHECK_OK(x->f, stream_sync(f->compute));
     CHECK(x->f, norm == (float)sqrt((double)sum / 4), "norm %.9g, not %.9g", (double)norm,
           sqrt((double)sum / 4));
