@@ -6,7 +6,11 @@
 /* Name the axes that have more than one rank, and the replicas if their number was given. */
 static fsdp_status wrong_sizes(int world_size, const int size[N_AXES])
 {
-    static const char *const NAMES[] = {"pp", "replicate", "shard", "cp", "tp"};
+    static const char *const NAMES[N_AXES] = {[AXIS_PP] = "pp",
+                                              [AXIS_REPLICATE] = "replicate",
+                                              [AXIS_SHARD] = "shard",
+                                              [AXIS_CP] = "cp",
+                                              [AXIS_TP] = "tp"};
     char given[96] = "";
     for (int a = 0; a < N_AXES; a++) {
         const size_t n = strlen(given);

@@ -59,7 +59,8 @@ static fsdp_status best_rate(const ops *o, stream *s, float *const *x, roof_call
     return FSDP_OK;
 }
 
-/* Fit seconds = latency + bytes / rate through a small and a large copy. */
+/* Fit seconds = latency + bytes / rate through a small and a large copy. On a busy machine even the
+ * fastest small copy may have been held up, so at most half of the large one is latency. */
 static fsdp_status copy_rate(const ops *o, stream *s, float *const *x, roof_call call,
                              virtual_link *out)
 {
@@ -67,8 +68,9 @@ static fsdp_status copy_rate(const ops *o, stream *s, float *const *x, roof_call
     double small_rate, large_rate;
     TRY(best_rate(o, s, x, call, small, &small_rate));
     TRY(best_rate(o, s, x, call, large, &large_rate));
-    out->latency_s = small / small_rate;
-    out->bytes_per_s = (large - small) / (large / large_rate - out->latency_s);
+    const double small_s = small / small_rate, large_s = large / large_rate;
+    out->latency_s = small_s < large_s / 2 ? small_s : large_s / 2;
+    out->bytes_per_s = (large - small) / (large_s - out->latency_s);
     return FSDP_OK;
 }
 

@@ -139,7 +139,8 @@ quick)
     drawn '' shm+mpi 8 36 3 6
     # the matrix has other values of what is fixed here, on one host
     planned 2 4 --fix 'recompute=*gradient-checkpointing' --fix 'optimizer=*adamw' --fix 'schedule=' --fix 'files=' --fix 'host=' \
-        --fix 'maths=*fast' --fix 'offload=' --fix 'loss=' --fix 'freeze=' --fix 'wrap=*wrap block'
+        --fix 'maths=*fast' --fix 'offload=' --fix 'loss=' --fix 'freeze=' --fix 'wrap=*wrap block' --fix 'evaluation=' \
+        --fix 'clip=*0.5' --fix 'digests=' --fix 'limit=*2' --fix 'bucket=*block' --fix 'threads=*1'
     train 2 6
     train 2 6 '--sharding hybrid --fsdp-size 2'
     disagree 2 4 label
