@@ -110,7 +110,8 @@ typedef fsdp_status (*gemm_fn)(const gemm_args *g);
 fsdp_status gemm_portable(const gemm_args *g);
 
 /* gemm_dnnl -- oneDNN's sgemm; or oneDNN's bf16 product if both operands are bf16, the processor
- * has the instructions and the product is large. Built without oneDNN, it is gemm_portable.
+ * has the instructions and the product is large; for weight gradients and if the processor has AMX
+ * gemm_amx takes its place. Built without oneDNN, it is gemm_portable.
  *   m       at most GEMM_MAX_M if an operand is bf16
  *   errors  FSDP_ENOMEM */
 fsdp_status gemm_dnnl(const gemm_args *g);

@@ -11,6 +11,7 @@
  * tile creates, runs and destroys one. oneDNN caches the code of the last 1024 primitives, so
  * creating one again takes microseconds; a tile takes hundreds. */
 #include "common/ops/cpu_kernels.h"
+#include "common/ops/gemm_amx.h"
 #include "common/ops/row_sums.h"
 
 #ifdef FSDP_HAVE_DNNL
@@ -55,7 +56,7 @@ enum { KC = 256, NC = 384, PAD = 16 };
 
 static dnnl_engine_t engine; /* the CPU; never destroyed */
 static dnnl_status_t engine_status;
-static bool has_bf16, has_avx512; /* instructions that oneDNN uses on this processor */
+static bool has_bf16, has_avx512, has_amx; /* instructions that oneDNN uses on this processor */
 static pthread_once_t engine_once = PTHREAD_ONCE_INIT;
 
 static bool has_isa(dnnl_cpu_isa_t isa)
@@ -68,6 +69,7 @@ static void engine_open(void)
     engine_status = dnnl_engine_create(&engine, dnnl_cpu, 0);
     has_bf16 = has_isa(dnnl_cpu_isa_avx512_core_bf16);
     has_avx512 = has_isa(dnnl_cpu_isa_avx512_core);
+    has_amx = has_isa(dnnl_cpu_isa_avx512_core_amx) && gemm_amx_open();
 }
 
 void ops_cpu_library(char *text, size_t text_bytes)
@@ -274,6 +276,10 @@ fsdp_status gemm_dnnl(const gemm_args *g)
         return sgemm(g);
     if (g->a_type != g->b_type || g->a_type == DTYPE_F32 || g->m * g->n * g->k < MIN_BF16_MACS)
         return sgemm_by_pieces(g);
+    if (has_amx && g->trans_a && !g->trans_b) {
+        gemm_amx(g);
+        return FSDP_OK;
+    }
     return has_bf16 ? gemm_bf16(g) : sgemm_by_pieces(g);
 }
 #else

@@ -175,6 +175,7 @@ gemm_dnnl.c  engine_once      opened once
 gemm_dnnl.c  engine_status    whether it could be
 gemm_dnnl.c  has_bf16         what it can do
 gemm_dnnl.c  has_avx512       what it can do
+gemm_dnnl.c  has_amx          what it can do
 mpi_operation.c mpi_shared     MPI is initialised and driven once in a process
 hang.c       file_lock      one file of last calls is written at a time
 shm_watch.c  shm_self       what this process knows of the job

@@ -1,0 +1,147 @@
+/* test_gemm_amx.c -- weight gradients by AMX: every element of products of all kinds of edges, no
+ * byte around them, and bits that do not depend on the shape. Whole numbers make all sums exact, so
+ * they are compared with integers. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include "common/base/dtype.h"
+#include "common/ops/gemm_amx.h"
+#include "tests/unit/unit_lib.h"
+
+static uint16_t *a, *b; /* rows of tokens; behind the last element memory ends */
+static float *c;
+
+/* bytes that end where a page without rights begins; the caller unmaps nothing */
+static void *before_a_fence(size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), room = size_round_up(bytes, page);
+    char *at = mmap(NULL, room + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(at != MAP_FAILED);
+    assert_int_equal(mprotect(at + room, page, PROT_NONE), 0);
+    return at + room - bytes;
+}
+
+static void needs_amx(void)
+{
+    static int has = -1;
+    if (has < 0)
+        has = gemm_amx_open();
+    if (!has)
+        skip();
+}
+
+static int value_a(size_t p, size_t i)
+{
+    return (int)((p * 31 + i * 7) % 13) - 6;
+}
+
+static int value_b(size_t p, size_t j)
+{
+    return (int)((p * 17 + j * 5) % 11) - 5;
+}
+
+/* Elements beside m x n of c, of ldc a row. */
+static const float UNTOUCHED = 12345;
+
+static void check(size_t m, size_t n, size_t k, size_t more, size_t shift, bool accumulate)
+{
+    const size_t ldc = n + more, elems = (m - 1) * ldc + n;
+    a = before_a_fence(m * k * sizeof *a);
+    b = before_a_fence(n * k * sizeof *b);
+    c = before_a_fence((elems + shift) * sizeof *c);
+    for (size_t p = 0; p < k; p++) {
+        for (size_t i = 0; i < m; i++)
+            a[p * m + i] = bf16_from_f32((float)value_a(p, i));
+        for (size_t j = 0; j < n; j++)
+            b[p * n + j] = bf16_from_f32((float)value_b(p, j));
+    }
+    for (size_t i = 0; i < elems; i++)
+        c[i] = i % ldc < n ? 3 : UNTOUCHED;
+    gemm_amx(&(gemm_args){.c = c,
+                          .a = a,
+                          .b = b,
+                          .m = m,
+                          .n = n,
+                          .k = k,
+                          .ldc = ldc,
+                          .lda = m,
+                          .ldb = n,
+                          .a_type = DTYPE_BF16,
+                          .b_type = DTYPE_BF16,
+                          .trans_a = true,
+                          .accumulate = accumulate});
+    for (size_t i = 0; i < m; i++)
+        for (size_t j = 0; j < ldc && i * ldc + j < elems; j++) {
+            int sum = accumulate ? 3 : 0;
+            for (size_t p = 0; p < k && j < n; p++)
+                sum += value_a(p, i) * value_b(p, j);
+            const float want = j < n ? (float)sum : UNTOUCHED, got = c[i * ldc + j];
+            if (got != want)
+                fail_msg("%zu x %zu x %zu, element %zu, %zu: %g, not %g", m, n, k, i, j,
+                         (double)got, (double)want);
+        }
+}
+
+TEST(test_edges)
+{
+    static const size_t M[] = {1, 16, 31, 33, 256}, N[] = {1, 17, 32, 47, 384};
+    static const size_t K[] = {1, 2, 31, 64, 1025};
+    needs_amx();
+    for (int i = 0; i < 5; i++)
+        for (int j = 0; j < 5; j++) {
+            check(M[i], N[j], K[(i + j) % 5], 0, (size_t)i % 3, j % 2);
+            check(M[i], N[j], K[(i + 2 * j + 1) % 5], 16 * (size_t)(j % 3), 0, i % 2);
+        }
+    check(64, 64, 2100, 0, 0, false);
+    check(40, 50, 2100, 14, 0, true);
+}
+
+/* Finite numbers with all mantissas, so that the order of additions shows. */
+static uint16_t drawn(size_t i)
+{
+    const uint32_t x = (uint32_t)i * 2654435761u;
+    return (uint16_t)((x >> 31 << 15) | (120 + (x >> 24 & 7)) << 7 | (x >> 10 & 0x7f));
+}
+
+/* An element has the same bits in a product of one element, and in one of many. */
+TEST(test_bits_of_any_shape)
+{
+    enum { M = 100, N = 80, K = 1100 };
+    needs_amx();
+    a = before_a_fence(M * K * sizeof *a);
+    b = before_a_fence(N * K * sizeof *b);
+    c = before_a_fence(M * N * sizeof *c);
+    for (size_t i = 0; i < M * K; i++)
+        a[i] = drawn(i);
+    for (size_t i = 0; i < N * K; i++)
+        b[i] = drawn(i + 77777);
+    gemm_args g = {.c = c,
+                   .a = a,
+                   .b = b,
+                   .m = M,
+                   .n = N,
+                   .k = K,
+                   .ldc = N,
+                   .lda = M,
+                   .ldb = N,
+                   .a_type = DTYPE_BF16,
+                   .b_type = DTYPE_BF16,
+                   .trans_a = true};
+    gemm_amx(&g);
+    for (size_t i = 0; i < M; i += 9)
+        for (size_t j = 0; j < N; j += 7) {
+            float alone;
+            g.c = &alone;
+            g.a = a + i;
+            g.b = b + j;
+            g.m = g.n = 1;
+            gemm_amx(&g);
+            assert_memory_equal(&alone, &c[i * N + j], sizeof alone);
+        }
+}
+
+int main(void)
+{
+    return tests_run(NULL, NULL);
+}
