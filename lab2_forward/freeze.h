@@ -9,11 +9,11 @@
 #pragma once
 #include "lab2_forward/fsdp.h"
 
-/* freeze_split -- append a companion for each unit of f that trains only some of its parameters,
- * set `parts` of all units, and set forward_only of the units that backward does not use, because
- * all layers that use their parameters come before model_border, the first layer that trains a
- * parameter. f       wrapped but not laid out: the units, layer_unit and param_unit are set errors
- * FSDP_ENOMEM */
+/* freeze_split -- append a companion for each unit of f that trains only some of its parameters;
+ * set `parts` of all units, and forward_only of those that backward does not use, because all
+ * layers that use their parameters come before model_border, the first layer that trains one.
+ *   f       wrapped but not laid out: the units, layer_unit and param_unit are set
+ *   errors  FSDP_ENOMEM */
 fsdp_status freeze_split(fsdp *f);
 /* unit_is_used -- whether the pass in progress (forward or backward) uses u's parameters. */
 bool unit_is_used(const fsdp *f, int u);

@@ -322,9 +322,9 @@ typedef struct scale_args {
     size_t elems;
 } scale_args;
 
-/* A member for each operation: fsdp_status (*matmul)(stream *s, const matmul_args *a) ... cast_args
- * and add_args are in sum_kernels.h; those of norm, clip and updates in optim.h
- * and update_rules.h. */
+/* A member for each operation: fsdp_status (*matmul)(stream *s, const matmul_args *a) ... The
+ * arguments of cast and add are in sum_kernels.h, of norm, clip and AdamW in optim.h, and of the
+ * other updates in update_rules.h. */
 typedef struct ops {
     const char *name;
 #define OP(op, ...) fsdp_status (*op)(stream *, const op##_args *);

@@ -32,6 +32,9 @@ rule core-files 'a lab'"'"'s core file names no feature that its tasks do not te
         awk '{ gsub(/"[^"]*"/, ""); gsub(/\/\*.*\*\//, ""); if (/^ ?\/?\*/) next; print FILENAME ":" FNR ": " $0 }' "$file" | grep -wE "$RARE"
     done)"
 
+rule contract-rows 'a part of a contract ("errors  ...") begins a line of its own; clang-format joins it to a paragraph whose lines are too long' \
+    "$(grep -rnE '^ ?\* [^ ].*[^ ] [*a-z_]+ {2,}[A-Za-z]' common lab?_* trainer tests docs --include='*.[ch]')"
+
 rule loop-size 'the loop that calls the hooks is read at a glance' \
     "$(awk 'END { if (NR > 120) print FILENAME ": " NR " lines, at most 120" }' common/model/loop.c)"
 

@@ -14,7 +14,9 @@ cat >common/base/planted.h <<'END'
 
 void bad_bare(void);
 
-/* good_first -- under a comment of its own. */
+/* good_first -- under a comment of its own,
+ * whose first row was joined to it: errors  bad_row
+ *   order  good_row */
 void good_first(void);
 void good_of_group(void);
 
@@ -60,7 +62,7 @@ END
 mkdir -p build/common/base && $cc -O1 -c -I. -o build/common/base/planted.o common/base/planted.c || exit 2
 BUILD=build tests/tools/lint.sh >"$dir/out" 2>&1 && echo 'FAIL lint: exit status 0 of a tree with offenders' && bad=1
 
-for rule in links parameters contracts globals out-pointers; do
+for rule in links parameters contracts contract-rows globals out-pointers; do
     if grep -q "^SKIP $rule" "$dir/out"; then
         grep "^SKIP $rule" "$dir/out"
         continue
@@ -69,6 +71,7 @@ for rule in links parameters contracts globals out-pointers; do
     links) offenders='bad_gone.md options.md#bad_heading' ;;
     parameters) offenders='bad_seven comm_bad_nine' ;;
     contracts) offenders='bad_bare bad_headless' ;;
+    contract-rows) offenders='*' ;; # the second word of the only line
     globals) offenders='bad_count bad_of_thread bad_static bad_value' ;;
     out-pointers) offenders='bad_cast bad_cast' ;;
     esac

@@ -9,10 +9,10 @@
 #include "common/ops/gemm_amx.h"
 #include "tests/unit/unit_lib.h"
 
-static uint16_t *a, *b; /* rows of tokens; behind the last element memory ends */
+static uint16_t *a, *b; /* one row for each token; each array ends where its memory ends */
 static float *c;
 
-/* bytes that end where a page without rights begins; the caller unmaps nothing */
+/* Memory whose end is the start of a page that nobody may read or write. It is never freed. */
 static void *before_a_fence(size_t bytes)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE), room = size_round_up(bytes, page);
