@@ -8,7 +8,13 @@
 #include "common/base/clock.h"
 #include "common/device/device.h"
 
-enum { ROOF_M = 768, ROOF_N = 768, ROOF_K = 768, ROOF_ELEMS = 8 << 20, ROOF_MIN_CALLS = 3 };
+enum {
+    ROOF_M = 768,
+    ROOF_N = 768,
+    ROOF_K = 768,
+    ROOF_ELEMS = PROFILE_LARGE_COPY / sizeof(float),
+    ROOF_MIN_CALLS = 3
+};
 /* x[ROOF_ON_HOST] is host memory, and NULL where device memory is the host's. */
 enum { ROOF_ON_HOST = 3, ROOF_ARRAYS };
 static const double ROOF_S = 0.1; /* time for each kind of call */
@@ -59,18 +65,21 @@ static fsdp_status best_rate(const ops *o, stream *s, float *const *x, roof_call
     return FSDP_OK;
 }
 
-/* Fit seconds = latency + bytes / rate through a small and a large copy. On a busy machine even the
- * fastest small copy may have been held up, so at most half of the large one is latency. */
+virtual_link profile_copy_link(double small_s, double large_s)
+{
+    const double latency_s = small_s < large_s / 2 ? small_s : large_s / 2;
+    return (virtual_link){.latency_s = latency_s,
+                          .bytes_per_s =
+                              (PROFILE_LARGE_COPY - PROFILE_SMALL_COPY) / (large_s - latency_s)};
+}
+
 static fsdp_status copy_rate(const ops *o, stream *s, float *const *x, roof_call call,
                              virtual_link *out)
 {
-    const double small = 1024, large = ROOF_ELEMS * sizeof **x;
     double small_rate, large_rate;
-    TRY(best_rate(o, s, x, call, small, &small_rate));
-    TRY(best_rate(o, s, x, call, large, &large_rate));
-    const double small_s = small / small_rate, large_s = large / large_rate;
-    out->latency_s = small_s < large_s / 2 ? small_s : large_s / 2;
-    out->bytes_per_s = (large - small) / (large_s - out->latency_s);
+    TRY(best_rate(o, s, x, call, PROFILE_SMALL_COPY, &small_rate));
+    TRY(best_rate(o, s, x, call, PROFILE_LARGE_COPY, &large_rate));
+    *out = profile_copy_link(PROFILE_SMALL_COPY / small_rate, PROFILE_LARGE_COPY / large_rate);
     return FSDP_OK;
 }
 

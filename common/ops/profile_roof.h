@@ -12,3 +12,9 @@
  * it at once, each measures its own share.
  *   errors  FSDP_ENOMEM */
 fsdp_status ops_profile_roof(const ops *o, stream *s, bool with_bf16, profile_roof *out);
+
+enum { PROFILE_SMALL_COPY = 1 << 10, PROFILE_LARGE_COPY = 32 << 20 }; /* bytes */
+/* profile_copy_link -- seconds = latency + bytes / rate, fitted to a small and a large copy. On a
+ * busy machine even the fastest small copy may have been held up, so at most half of the large one
+ * is latency. */
+virtual_link profile_copy_link(double small_s, double large_s);

@@ -1,5 +1,6 @@
 /* test_op_work.c -- the cost and the memory accesses of a call by formula; every operation reports
  * them when it is launched and writes nothing else; the roof. */
+#include <math.h>
 #include <string.h>
 #include "common/ops/op_work.h"
 #include "common/ops/profile_roof.h"
@@ -458,6 +459,17 @@ TEST(test_roof)
     assert_uint_in_range(bf16_products, 4, 1 << 24);
     assert_int_equal(ledger_read(device_ledger(d)).live_total_bytes, 0);
     device_close(d);
+}
+
+/* The fit goes through both copies. After a small copy that was held up there is a rate, too. */
+TEST(test_copy_link)
+{
+    const virtual_link quiet = profile_copy_link(1e-5, 1e-5 + (32767 << 10) / 8e9);
+    assert_true(fabs(quiet.latency_s - 1e-5) < 1e-12);
+    assert_true(fabs(quiet.bytes_per_s - 8e9) < 1);
+    const virtual_link busy = profile_copy_link(0.05, 0.004);
+    assert_true(busy.latency_s == 0.002);
+    assert_true(fabs(busy.bytes_per_s - (32767 << 10) / 0.002) < 1);
 }
 
 int main(void)
