@@ -98,3 +98,19 @@ others() {
         rest = $3 - $1 - $5
         printf "%.0f %% of the cores were busy with other work, %.0f %% taken by the hypervisor", 100 * (rest > 0 ? rest : 0) / all, 100 * ($4 - $2) / all }'
 }
+
+# bench_page LINE -- write OUT/bench.md from the parts that are there. LINE tells how far the run got.
+bench_page() {
+    local part picture
+    [ -f "$OUT/machine.md" ] || return 0
+    {
+        cat "$OUT/machine.md" "$OUT/roof.md"
+        echo "- $1"
+        for part in train collectives kernels scaling overlap; do
+            [ -f "$OUT/$part.md" ] || continue
+            echo
+            cat "$OUT/$part.md"
+            for picture in "$OUT/$part"*.png; do [ -f "$picture" ] && printf '\n![%s](%s)\n' "$part" "${picture##*/}"; done
+        done
+    } >"$OUT/bench.md"
+}

@@ -16,9 +16,9 @@ python3 -m venv "$peers" || fail 'cannot make a Python environment' 'apt-get ins
 index=''
 "$peers/bin/python" -c 'import urllib.request as u; u.urlopen("https://download.pytorch.org/whl/cpu/torch/", timeout=10)' 2>/dev/null &&
     index='--index-url https://download.pytorch.org/whl/cpu'
-say "pip install torch numpy $transformers into $peers${index:+ (build without CUDA)}"
+say "pip install torch>=2.15 numpy $transformers into $peers${index:+ (build without CUDA)}"
 # shellcheck disable=SC2086
-"$peers/bin/pip" install --quiet --disable-pip-version-check $index ${PIP_OPTIONS:-} torch numpy ||
+"$peers/bin/pip" install --quiet --disable-pip-version-check $index ${PIP_OPTIONS:-} 'torch>=2.15' numpy ||
     fail 'pip cannot install torch' "see above; any Python that has torch serves: FSDP_PYTHON=/path/to/python make bench"
 # shellcheck disable=SC2086
 "$peers/bin/pip" install --quiet --disable-pip-version-check ${PIP_OPTIONS:-} $transformers ||

@@ -15,7 +15,8 @@
 #include "common/device/device_impl.h"
 #include "common/ops/ops.h"
 #include "tests/bench/bench_lib.h"
-#ifdef __AVX512BF16__
+#include "common/ops/gemm_amx.h"
+#ifdef __x86_64__
 #include <immintrin.h>
 #endif
 
@@ -208,6 +209,39 @@ static float bf16_loop(size_t rounds, float x)
 }
 #endif
 
+/* The same with AMX's tiles. A product is 16 x 16 x 32 multiply-adds, as long as some of the other
+ * loops' instructions, so there are fewer rounds. */
+#ifdef __x86_64__
+enum { FEWER_ROUNDS = 16, TILE_MACS = 16 * 16 * 32 };
+__attribute__((target("amx-tile,amx-bf16"))) static float tile_loop(size_t rounds, float x)
+{
+    _Alignas(64) float sums[16 * 16] = {x};
+    _Alignas(64) uint8_t config[64] = {1}; /* eight tiles of 16 rows of 64 bytes */
+    for (int tile = 0; tile < 8; tile++) {
+        config[16 + 2 * tile] = 64;
+        config[48 + tile] = 16;
+    }
+    _tile_loadconfig(config);
+    _tile_loadd(0, sums, 64);
+    _tile_loadd(1, sums, 64);
+    _tile_loadd(2, sums, 64);
+    _tile_loadd(3, sums, 64);
+    _tile_loadd(4, sums, 64);
+    _tile_loadd(5, sums, 64);
+    for (size_t i = 0; i < rounds / FEWER_ROUNDS; i++)
+#pragma GCC unroll 3
+        for (int k = 0; k < N_SUMS / 4; k++) {
+            _tile_dpbf16ps(0, 4, 5);
+            _tile_dpbf16ps(1, 4, 5);
+            _tile_dpbf16ps(2, 4, 5);
+            _tile_dpbf16ps(3, 4, 5);
+        }
+    _tile_stored(0, sums, 64);
+    _tile_release();
+    return sums[0];
+}
+#endif
+
 /* macs: multiply-adds per instruction of the loop. */
 static double registers_gflops(float (*loop)(size_t, float), int macs, int n_threads)
 {
@@ -268,6 +302,11 @@ fsdp_status bench_roof_measure(stream *s, bench_roof *out)
     out->fma_all_gflops = registers_gflops(fma_loop, LANES, n_threads);
 #ifdef __AVX512BF16__
     out->bf16_all_gflops = registers_gflops(bf16_loop, 2 * LANES, n_threads);
+#endif
+#ifdef __x86_64__
+    if (gemm_amx_open())
+        out->bf16_all_gflops = fmax(
+            out->bf16_all_gflops, registers_gflops(tile_loop, TILE_MACS / FEWER_ROUNDS, n_threads));
 #endif
     return measure_products(s, out);
 }

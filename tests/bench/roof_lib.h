@@ -25,7 +25,7 @@ typedef struct bench_roof {
     double triad_all_gbs[ROOF_SIZES]; /* all threads, each its own part of the working set */
     double fma_one_gflops;            /* fp32 multiply-adds in registers, 2 FLOP each */
     double fma_all_gflops;
-    double bf16_all_gflops; /* pairs of bf16 multiplied and added in registers; 0: not available */
+    double bf16_all_gflops; /* bf16 multiplied and added in registers, pairs or tiles; 0: neither */
     double sgemm_gflops;    /* fast matmul of fp32, 2048^3, all threads */
     double bf16_gflops;     /* the same in bf16 */
 } bench_roof;
@@ -48,6 +48,6 @@ fsdp_status bench_roof_write(const bench_roof *r, const char *path);
  * GB/s. The memory rate is a triad's over as many bytes, interpolated between measured sizes on a
  * logarithmic scale.
  *   compute  the type of the multiplications. DTYPE_BF16: the faster of registers and the large
- *   product (only the latter shows matrix units); if neither beats fp32, fp32 is the limit */
+ *   product; if neither beats fp32, fp32 is the limit */
 double bench_bound(const bench_roof *r, dtype compute, double flops, double bytes,
                    const char **limit, double *rate);

@@ -21,22 +21,14 @@ ticks=$(cpu_ticks)
 cat "$OUT/machine.md"
 tests/bench/roof.sh "$BUILD" || exit 1
 failed=''
+rm -f "$OUT"/{train,collectives,kernels,scaling,overlap}.{md,csv}
 for part in $parts; do
-    rm -f "$OUT/$part.md" "$OUT/$part.csv"
     "tests/bench/$part.sh" "$BUILD" || failed="$failed $part"
+    bench_page "not complete: $part ended last"
 done
 times >"$OUT/times.txt"
 noise=$(others "$ticks" $((SECONDS - begun + 1)) "$OUT/times.txt")
-{
-    cat "$OUT/machine.md" "$OUT/roof.md"
-    echo "- while it ran: $noise (more than a few per cent: do not trust these figures)"
-    for part in $parts; do
-        [ -f "$OUT/$part.md" ] || continue
-        echo
-        cat "$OUT/$part.md"
-        for picture in "$OUT/$part"*.png; do [ -f "$picture" ] && printf '\n![%s](%s)\n' "$part" "${picture##*/}"; done
-    done
-} >"$OUT/bench.md"
+bench_page "while it ran: $noise (more than a few per cent: do not trust these figures)"
 title "Done in $(((SECONDS - begun + 30) / 60)) minutes: $OUT/bench.md"
 for part in $parts; do
     case $part in

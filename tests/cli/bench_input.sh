@@ -1,6 +1,6 @@
 #!/bin/bash
 # bench_input.sh -- wrong options of the benchmark's programs and scripts are refused before anything is measured or written.
-# The message says what was given and what was expected.
+# The message says what was given and what was expected. And a benchmark that is stopped leaves the page of what it has measured.
 . "$(dirname "$0")/lib.sh"
 cli_start "$@"
 BUILD=$(realpath "$build")
@@ -63,4 +63,22 @@ mkdir "$work/b"
 refused 'make bench: unknown case' 1 "BENCH_CASES: got 'nope', expected some of: single .* fsdp-4 .*llmc" 'leave it out' \
     env BENCH_CASES='single nope' tests/bench/train.sh "$work/b"
 refused 'make bench: unknown part' 1 "BENCH=nope is no part" 'train collectives' env BENCH=nope tests/bench/run.sh "$work/b"
+
+# A trainer that keeps the page as it is when the second case begins. Both cases have parts of their step and no peer.
+mkdir -p "$work/b/bench"
+printf 'key,value\nthreads,1\nfma_all_gflops,100\nbf16_all_gflops,0\n' >"$work/b/bench/roof.csv"
+touch "$work/b/bench/machine.md" "$work/b/bench/roof.md"
+cat >"$work/b/fsdp_train" <<END
+#!/bin/sh
+case "\$*" in *canonical*) [ -e $work/seen ] || cp $work/b/bench/bench.md $work/seen ;; esac
+exec $BUILD/fsdp_train "\$@"
+END
+chmod +x "$work/b/fsdp_train"
+case_is 'make bench: the page is written after every case, with the parts of a step'
+ends_with 0 env -u FSDP_PYTHON BENCH_SIZE=tiny BENCH_FULL=0 BENCH_CASES='single single-canonical' tests/bench/train.sh "$work/b"
+[ "$(grep -c '^| single' "$work/seen")" = 3 ] || complain 'the page of the first case does not have its three rows'
+grep -q '^- not complete: single ended last' "$work/seen" || complain 'the page of the first case does not say that more follows'
+[ "$(grep -c '^| single' "$work/b/bench/bench.md")" = 6 ] || complain 'the last page does not have both cases'
+awk -F ' *[|] *' '$2 == "single" && NF == 12 { n++; for (i = 6; i <= 11; i++) { sum += $i; if ($i == "-") exit 1 }; if (sum <= 0) exit 1 } END { exit !n }' "$work/seen" ||
+    complain 'a part of the step is missing'
 cli_end
