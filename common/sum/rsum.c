@@ -13,6 +13,9 @@
  * [Demmel & Nguyen 2013; Kulisch accumulator] */
 #include "common/sum/rsum_digits.h"
 
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
@@ -93,14 +96,23 @@ static void add_table(rsum *r, const float *x, size_t elems)
  * levels (about one in some hundred). A block with elements 2^46 times as large as others goes to
  * the table.
  *
- * Every step is exact, so fused multiply-adds and the width of vectors do not change the result. */
+ * Every step is exact, so fused multiply-adds and the width of vectors do not change the result.
+ *
+ * A block is read twice, for its exponents and for its squares. The processor fetches ahead only
+ * within the first reading, so the second asks for what comes PREFETCH_ELEMS later. */
 
+#ifdef __AVX512F__
+enum { LANES = 8, ROWS = 8 };
+#else
+enum { LANES = 4, ROWS = 4 };
+#endif
+/* ROWS: vectors summed independently, to hide the latency of an addition. */
 enum {
-    LANES = 4,       /* gcc 12 converts four floats to doubles well, eight badly */
-    ROWS = 4,        /* vectors summed independently, to hide the latency of an addition */
     LEVEL_BITS = 46, /* u[l] / u[l+1] = 2^46 */
     LANE_ELEMS = 64, /* squares in one lane: 2^6 * 2^46 = 2^52 */
     MAX_LEVELS = 3,
+    PREFETCH_ELEMS = 8192,
+    LINE_ELEMS = 64 / sizeof(float),
     BLOCK_ELEMS = LANE_ELEMS * ROWS * LANES
 };
 
@@ -142,10 +154,22 @@ static double level_start(int top, int level)
     return start;
 }
 
+/* gcc 12 makes good code of loops over four lanes, bad code of loops over eight. */
+static inline doubles to_doubles(const float *x)
+{
+#ifdef __AVX512F__
+    return (doubles)_mm512_cvtps_pd(_mm256_loadu_ps(x));
+#else
+    return (doubles){x[0], x[1], x[2], x[3]};
+#endif
+}
+
 /* y += x*x rounded once; the x are floats, whose squares are exact anyway. */
 static inline void add_square(doubles *y, const doubles *x)
 {
-#if defined __FMA__ || defined __ARM_FEATURE_FMA
+#if defined __AVX512F__
+    *y = (doubles)_mm512_fmadd_pd((__m512d)*x, (__m512d)*x, (__m512d)*y);
+#elif defined __FMA__ || defined __ARM_FEATURE_FMA
     const doubles a = *x, b = *y;
     *y = (doubles){fma(a[0], a[0], b[0]), fma(a[1], a[1], b[1]), fma(a[2], a[2], b[2]),
                    fma(a[3], a[3], b[3])};
@@ -161,7 +185,10 @@ static int64_t count_units(const doubles *sum, double start)
     integers units = {0};
     for (int row = 0; row < ROWS; row++)
         units += (integers)sum[row] - (integers)from;
-    return units[0] + units[1] + units[2] + units[3];
+    int64_t total = 0;
+    for (int lane = 0; lane < LANES; lane++)
+        total += units[lane];
+    return total;
 }
 
 /* add_window -- r += squares of at most BLOCK_ELEMS elements, a multiple of ROWS*LANES. It is
@@ -178,14 +205,17 @@ static inline __attribute__((always_inline)) void add_window(rsum *r, const floa
             sum[l][row] = start[l] - (doubles){0};
     }
     for (const float *end = x + elems; x < end; x += ROWS * LANES) {
+        for (int i = 0; i < ROWS * LANES; i += LINE_ELEMS)
+            __builtin_prefetch(x + PREFETCH_ELEMS + i);
+#pragma GCC unroll 8
         for (int row = 0; row < ROWS; row++) {
-            const float *v = x + row * LANES;
-            const doubles d = {v[0], v[1], v[2], v[3]};
+            const doubles d = to_doubles(x + row * LANES);
             doubles t = sum[0][row], rest = t;
             add_square(&t, &d);
             rest -= t;
             add_square(&rest, &d); /* d*d - (t - sum) */
             sum[0][row] = t;
+#pragma GCC unroll 2
             for (int l = 1; l < levels - 1; l++) {
                 t = sum[l][row] + rest;
                 rest -= t - sum[l][row];
