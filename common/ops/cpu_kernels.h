@@ -109,13 +109,26 @@ typedef fsdp_status (*gemm_fn)(const gemm_args *g);
  * accumulating; no fused multiply-add. So its bits depend on nothing but the operands' values. */
 fsdp_status gemm_portable(const gemm_args *g);
 
-/* gemm_dnnl -- oneDNN's sgemm; or oneDNN's bf16 product if both operands are bf16, the processor
- * has the instructions and the product is large; for weight gradients and if the processor has AMX
- * gemm_amx takes its place. Built without oneDNN, it is gemm_portable.
+/* gemm_dnnl -- gemm_fp32, or oneDNN's sgemm where the processor has neither AVX-512 nor AVX2. For
+ * two bf16 operands oneDNN's bf16 product, if the processor has the instructions and the product is
+ * large; with AMX gemm_amx for weight gradients. Built without oneDNN, gemm_portable takes its
+ * place.
  *   m       at most GEMM_MAX_M if an operand is bf16
  *   errors  FSDP_ENOMEM */
 fsdp_status gemm_dnnl(const gemm_args *g);
 enum { GEMM_MAX_M = 256 };
+
+/* gemm_fp32 -- a gemm of fp32 operands. An element is c or 0, then a fused multiply-add for each k
+ * in order. So its bits depend on k and on the values, not on m, n, the element's place or the
+ * instruction set. gemm_fp32_open chooses that set and returns whether gemm_fp32 can be called. */
+bool gemm_fp32_open(bool has_avx512, bool has_avx2);
+void gemm_fp32(const gemm_args *g);
+
+/* gemm_amx -- a gemm of bf16 operands with trans_a and without trans_b, of at most 384 columns. Its
+ * bits depend on k and on the values too. gemm_amx_open returns whether gemm_amx can be called; it
+ * asks Linux for the memory of tiles, for all threads of the process. */
+bool gemm_amx_open(void);
+void gemm_amx(const gemm_args *g);
 
 /* check_numbers -- FSDP_EINVAL unless all n numbers are in the vocabulary or NO_TARGET, which only
  * targets may be. The message puts `what` ("embedding: token") before the bad number and `where`

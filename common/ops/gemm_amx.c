@@ -10,7 +10,7 @@
  * products. What is missing at the edges is packed as zeros. So an element of c is the same
  * sequence of operations whatever m, n and the element's place are, and its bits do not depend on
  * them. c is larger than the caches and not read soon, so it is written past them. */
-#include "common/ops/gemm_amx.h"
+#include "common/ops/cpu_kernels.h"
 
 #if defined __x86_64__ && defined __linux__
 #include <cpuid.h>

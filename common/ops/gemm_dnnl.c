@@ -1,4 +1,5 @@
-/* gemm_dnnl.c -- oneDNN's matrix products as single-threaded gemms. See cpu_kernels.h.
+/* gemm_dnnl.c -- the gemm of the fast table: our kernels where they are faster (gemm_fp32.c,
+ * gemm_amx.c), else oneDNN's, single-threaded. See cpu_kernels.h.
  *
  * oneDNN divides a product among the OpenMP threads it may use, along k too, which changes the
  * order of the sums. So the calling thread sets the number of threads to 1 around every call of
@@ -11,13 +12,15 @@
  * tile creates, runs and destroys one. oneDNN caches the code of the last 1024 primitives, so
  * creating one again takes microseconds; a tile takes hundreds. */
 #include "common/ops/cpu_kernels.h"
-#include "common/ops/gemm_amx.h"
+#include <pthread.h>
 #include "common/ops/row_sums.h"
+
+static bool has_fp32; /* gemm_fp32 can be called */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 #ifdef FSDP_HAVE_DNNL
 #include <dnnl.h>
 #include <omp.h>
-#include <pthread.h>
 
 /* one_thread_begin -- returns the old number of threads, which one_thread_end restores. */
 static int one_thread_begin(void)
@@ -39,8 +42,13 @@ static fsdp_status dnnl_failed(const char *call, const gemm_args *g, dnnl_status
                       (int)status);
 }
 
+/* A product of two fp32 operands. */
 static fsdp_status sgemm(const gemm_args *g)
 {
+    if (has_fp32) {
+        gemm_fp32(g);
+        return FSDP_OK;
+    }
     const int n_threads = one_thread_begin();
     const dnnl_status_t status =
         dnnl_sgemm(g->trans_a ? 'T' : 'N', g->trans_b ? 'T' : 'N', (dnnl_dim_t)g->m,
@@ -50,25 +58,22 @@ static fsdp_status sgemm(const gemm_args *g)
     return status == dnnl_success ? FSDP_OK : dnnl_failed("dnnl_sgemm", g, status);
 }
 
-/* ---- sgemm on copies of its operands --------------------------------------------------------- */
-
-enum { KC = 256, NC = 384, PAD = 16 };
+/* ---- what this processor has ----------------------------------------------------------------- */
 
 static dnnl_engine_t engine; /* the CPU; never destroyed */
 static dnnl_status_t engine_status;
-static bool has_bf16, has_avx512, has_amx; /* instructions that oneDNN uses on this processor */
-static pthread_once_t engine_once = PTHREAD_ONCE_INIT;
+static bool has_bf16, has_amx; /* instructions that oneDNN uses on this processor */
 
 static bool has_isa(dnnl_cpu_isa_t isa)
 {
     return ((unsigned)dnnl_get_effective_cpu_isa() & (unsigned)isa) == (unsigned)isa;
 }
 
-static void engine_open(void)
+static void open_all(void)
 {
     engine_status = dnnl_engine_create(&engine, dnnl_cpu, 0);
     has_bf16 = has_isa(dnnl_cpu_isa_avx512_core_bf16);
-    has_avx512 = has_isa(dnnl_cpu_isa_avx512_core);
+    has_fp32 = gemm_fp32_open(has_isa(dnnl_cpu_isa_avx512_core), has_isa(dnnl_cpu_isa_avx2));
     has_amx = has_isa(dnnl_cpu_isa_avx512_core_amx) && gemm_amx_open();
 }
 
@@ -79,23 +84,15 @@ void ops_cpu_library(char *text, size_t text_bytes)
              (unsigned)dnnl_get_effective_cpu_isa());
 }
 
-/* If an operand is stored with one row for each k, oneDNN's AVX2 kernels read its columns. If the
- * stride of the rows is a multiple of 1 KiB, the elements of a column share a few sets of the L1
- * cache, and the product runs at half the speed (--profile on Zen 3: 2048 x 768 x 512, transposed,
- * 39 GFLOP/s; 76 with both operands copied to another stride). Copies pay from 32 rows on, but are
- * made only from 128 rows on, because the small products of attention have not been measured with
- * copies. */
-static bool bad_stride(bool rows_along_k, size_t ld, size_t m)
-{
-    return !has_avx512 && rows_along_k && ld % 256 == 0 && m >= 128 && m <= GEMM_MAX_M;
-}
+/* ---- bf16 by fp32 products ------------------------------------------------------------------- */
+
+enum { KC = 256, NC = 384, PAD = 16 };
 
 /* A piece [rows,cols] of a stored operand, which begins at element `at`. */
 typedef struct piece {
     const void *x;
     size_t at, rows, cols;
     dtype type;
-    bool copied;
 } piece;
 
 /* buf[r * (cols + PAD) + c] = element (r, c) of the piece, whose stored stride is ld. */
@@ -106,13 +103,13 @@ ROW_FN void piece_copy(const piece *p, size_t ld, float *restrict buf, dtype typ
             buf[r * (p->cols + PAD) + c] = row_load(p->x, p->at + r * ld + c, type);
 }
 
-/* Returns the piece as fp32: in place, or copied into buf. *ld: in the stored stride, out the
+/* Returns the piece as fp32: in place, or expanded into buf. *ld: in the stored stride, out the
  * stride of the returned array. */
 static const float *piece_as_f32(piece p, size_t *ld, float *buf)
 {
-    if (p.type == DTYPE_F32 && !p.copied)
+    if (p.type == DTYPE_F32)
         return (const float *)p.x + p.at;
-    BY_TYPE(piece_copy, p.type, &p, *ld, buf);
+    piece_copy(&p, *ld, buf, DTYPE_BF16);
     *ld = p.cols + PAD;
     return buf;
 }
@@ -124,8 +121,6 @@ static fsdp_status sgemm_by_pieces(const gemm_args *g)
     _Alignas(64) float a[GEMM_MAX_M * (KC + PAD)];
     _Alignas(64) float b[NC * (KC + PAD)];
     FSDP_ASSERT(g->m <= GEMM_MAX_M);
-    const bool copy_a = bad_stride(g->trans_a, g->lda, g->m);
-    const bool copy_b = bad_stride(!g->trans_b, g->ldb, g->m);
     for (size_t col = 0; col < g->n; col += NC) {
         for (size_t p0 = 0; p0 < g->k; p0 += KC) {
             const size_t k = min_size(KC, g->k - p0), n = min_size(NC, g->n - col);
@@ -134,21 +129,19 @@ static fsdp_status sgemm_by_pieces(const gemm_args *g)
             part.n = n;
             part.k = k;
             part.accumulate = g->accumulate || p0 > 0;
-            part.a =
-                piece_as_f32(g->trans_a ? (piece){g->a, p0 * g->lda, k, g->m, g->a_type, copy_a}
-                                        : (piece){g->a, p0, g->m, k, g->a_type, copy_a},
-                             &part.lda, a);
-            part.b =
-                piece_as_f32(g->trans_b ? (piece){g->b, col * g->ldb + p0, n, k, g->b_type, copy_b}
-                                        : (piece){g->b, p0 * g->ldb + col, k, n, g->b_type, copy_b},
-                             &part.ldb, b);
+            part.a = piece_as_f32(g->trans_a ? (piece){g->a, p0 * g->lda, k, g->m, g->a_type}
+                                             : (piece){g->a, p0, g->m, k, g->a_type},
+                                  &part.lda, a);
+            part.b = piece_as_f32(g->trans_b ? (piece){g->b, col * g->ldb + p0, n, k, g->b_type}
+                                             : (piece){g->b, p0 * g->ldb + col, k, n, g->b_type},
+                                  &part.ldb, b);
             TRY(sgemm(&part));
         }
     }
     return FSDP_OK;
 }
 
-/* ---- bf16, by the processor ----------------------------------------------------------------- */
+/* ---- bf16 by oneDNN ----------------------------------------------------------------- */
 
 /* With fewer multiplications, expanding to fp32 is faster than creating a primitive. */
 static const size_t MIN_BF16_MACS = (size_t)1 << 19;
@@ -268,11 +261,10 @@ static fsdp_status gemm_bf16(const gemm_args *g)
 
 fsdp_status gemm_dnnl(const gemm_args *g)
 {
-    pthread_once(&engine_once, engine_open);
+    pthread_once(&once, open_all);
     if (engine_status != dnnl_success)
         return dnnl_failed("dnnl_engine_create for", g, engine_status);
-    if (g->a_type == DTYPE_F32 && g->b_type == DTYPE_F32 && !bad_stride(g->trans_a, g->lda, g->m) &&
-        !bad_stride(!g->trans_b, g->ldb, g->m))
+    if (g->a_type == DTYPE_F32 && g->b_type == DTYPE_F32)
         return sgemm(g);
     if (g->a_type != g->b_type || g->a_type == DTYPE_F32 || g->m * g->n * g->k < MIN_BF16_MACS)
         return sgemm_by_pieces(g);
@@ -283,9 +275,21 @@ fsdp_status gemm_dnnl(const gemm_args *g)
     return has_bf16 ? gemm_bf16(g) : sgemm_by_pieces(g);
 }
 #else
+static void open_all(void)
+{
+#ifdef __x86_64__
+    has_fp32 = gemm_fp32_open(__builtin_cpu_supports("avx512f"),
+                              __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
+#endif
+}
+
 fsdp_status gemm_dnnl(const gemm_args *g)
 {
-    return gemm_portable(g);
+    pthread_once(&once, open_all);
+    if (!has_fp32 || g->a_type != DTYPE_F32 || g->b_type != DTYPE_F32)
+        return gemm_portable(g);
+    gemm_fp32(g);
+    return FSDP_OK;
 }
 
 void ops_cpu_library(char *text, size_t text_bytes)

@@ -15,7 +15,7 @@
 #include "common/device/device_impl.h"
 #include "common/ops/ops.h"
 #include "tests/bench/bench_lib.h"
-#include "common/ops/gemm_amx.h"
+#include "common/ops/cpu_kernels.h"
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif

@@ -49,10 +49,10 @@ look() {
         done
     done
 }
-look five 60500 lab6_npu common/accel tests/sim tests/grade/lab6.c tests/grade/npu_lib.c
+look five 61000 lab6_npu common/accel tests/sim tests/grade/lab6.c tests/grade/npu_lib.c
 ! grep -n 'lab6\|[^0-9]6[.][1-6]' README.md tests/grade/*.txt || complain 'five: its README or its tables speak of lab 6'
 n_five=$lines
-look tree 74100
+look tree 74700
 tests/tools/doctor.sh >"$dir/log" 2>&1
 ! grep -iE 'cuda|not found$|No such' "$dir/log" || complain "make doctor speaks of what is not there"
 (cd "$top" && limit 400 tests/grade/answers.sh "$dir/tree" "$dir/answers") || bad=1

@@ -174,11 +174,12 @@ guard.c      signal_stack_once    made once
 guard.c      has_stack        whether this thread has it
 separate.c   fault          what the message of a fault names
 gemm_dnnl.c  engine         the engine of oneDNN: the CPU;
-gemm_dnnl.c  engine_once      opened once
+gemm_dnnl.c  once             opened once
 gemm_dnnl.c  engine_status    whether it could be
 gemm_dnnl.c  has_bf16         what it can do
-gemm_dnnl.c  has_avx512       what it can do
+gemm_dnnl.c  has_fp32         what it can do
 gemm_dnnl.c  has_amx          what it can do
+gemm_fp32.c  products         of the instruction set that was chosen
 mpi_operation.c mpi_shared     MPI is initialised and driven once in a process
 hang.c       file_lock      one file of last calls is written at a time
 shm_watch.c  shm_self       what this process knows of the job

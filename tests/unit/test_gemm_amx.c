@@ -3,24 +3,13 @@
  * they are compared with integers. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 #include "common/base/dtype.h"
-#include "common/ops/gemm_amx.h"
+#include "common/ops/cpu_kernels.h"
+#include "tests/unit/fence.h"
 #include "tests/unit/unit_lib.h"
 
 static uint16_t *a, *b; /* one row for each token; each array ends where its memory ends */
 static float *c;
-
-/* Memory whose end is the start of a page that nobody may read or write. It is never freed. */
-static void *before_a_fence(size_t bytes)
-{
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE), room = size_round_up(bytes, page);
-    char *at = mmap(NULL, room + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    assert_true(at != MAP_FAILED);
-    assert_int_equal(mprotect(at + room, page, PROT_NONE), 0);
-    return at + room - bytes;
-}
 
 static void needs_amx(void)
 {
