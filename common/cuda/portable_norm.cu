@@ -17,7 +17,7 @@ __global__ void bias_backward_kernel(bias_backward_args a)
     float sum = 0.0f;
     if (c >= a.cols)
         return;
-    BY_TYPE(bias_backward_columns, a.type, &a, c, 1, &sum);
+    BY_TYPE(bias_backward_columns, a.type, &a, all_rows(a.rows), c, 1, &sum);
     gradient_deliver(a.d_bias + c, &sum, 1, a.overwrite);
 }
 
@@ -48,13 +48,12 @@ ROW_OPERATION(portable, layernorm, rows, layernorm_row)
 __global__ void layernorm_params_kernel(layernorm_backward_args a)
 {
     const size_t c = global_thread();
-    float gain = 0.0f, bias = 0.0f;
-    const norm_sums sums = {&gain, &bias};
+    float sums[2] = {0.0f, 0.0f};
     if (c >= a.cols)
         return;
-    BY_TYPE(layernorm_backward_columns, a.type, &a, c, 1, sums);
-    gradient_deliver(a.d_gain + c, &gain, 1, a.overwrite);
-    gradient_deliver(a.d_bias + c, &bias, 1, a.overwrite);
+    BY_TYPE(layernorm_backward_columns, a.type, &a, all_rows(a.rows), c, 1, sums);
+    gradient_deliver(a.d_gain + c, &sums[0], 1, a.overwrite);
+    gradient_deliver(a.d_bias + c, &sums[1], 1, a.overwrite);
 }
 
 BACKWARD(layernorm_backward, layernorm_params_kernel)
@@ -69,7 +68,7 @@ __global__ void rmsnorm_gain_kernel(rmsnorm_backward_args a)
     float gain = 0.0f;
     if (c >= a.cols)
         return;
-    BY_TYPE(rmsnorm_backward_columns, a.type, &a, c, 1, &gain);
+    BY_TYPE(rmsnorm_backward_columns, a.type, &a, all_rows(a.rows), c, 1, &gain);
     gradient_deliver(a.d_gain + c, &gain, 1, a.overwrite);
 }
 

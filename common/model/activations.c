@@ -47,26 +47,46 @@ static bool owns_out(const runner *r, int i)
     return i + 1 >= r->border && i + 1 < r->cfg.run.m->n_layers && !runner_goes_on(r, i);
 }
 
+/* Whether the outputs of layer i for all leaves are one array without gaps. */
+static bool without_gaps(const runner *r, int i)
+{
+    const run_context *run = &r->cfg.run;
+    return r->out_bytes[i] == r->leaf_batch * run->seq_len * run->m->layers[i].out_width *
+                                  dtype_bytes(run->param_dtype);
+}
+
+/* runner.calls of layer i. */
+static size_t calls_of(const runner *r, int i)
+{
+    const run_context *run = &r->cfg.run;
+    const bool chunked = run->m->chunk_rows > 0 && i + 1 == run->m->n_layers;
+    const bool sums = run->m->layers[i].sums_leaves && run->ops->leaves_sum != NULL &&
+                      run->ops->leaves_sum(run->param_dtype);
+    return sums && !chunked && run->reduce_dtype == DTYPE_F32 && without_gaps(r, i) &&
+                   (i == 0 || without_gaps(r, i - 1))
+               ? 1
+               : r->n_leaves;
+}
+
 /* *scratch_bytes: the most that any layer needs. A pass that keeps nothing saves in scratch. */
 static fsdp_status alloc_layers(runner *r, size_t *scratch_bytes)
 {
     const run_context *run = &r->cfg.run;
-    const size_t rows = r->call_batch * run->seq_len;
     *scratch_bytes = 0;
     for (int i = 0; i < run->m->n_layers; i++) {
         const layer *l = &run->m->layers[i];
-        const layer_bytes need = l->bytes(l, rows, run->param_dtype);
+        const size_t calls = r->calls[i] = calls_of(r, i);
+        const layer_bytes need = l->bytes(l, run->batch / calls * run->seq_len, run->param_dtype);
         *scratch_bytes = need.scratch > *scratch_bytes ? need.scratch : *scratch_bytes;
         r->saved_bytes[i] = need.saved;
         if (owns_saved(r, i))
-            TRY(device_alloc(r->s, MEM_ACTIVATIONS, r->n_calls * need.saved, "saved",
-                             &r->saved[i]));
+            TRY(device_alloc(r->s, MEM_ACTIVATIONS, calls * need.saved, "saved", &r->saved[i]));
         else
             *scratch_bytes = need.saved > *scratch_bytes ? need.saved : *scratch_bytes;
         if (i + 1 < r->border)
             r->outs[i] = i % 2 ? r->d_pong : r->d_ping; /* unused until backward */
         else if (owns_out(r, i))
-            TRY(device_alloc(r->s, MEM_ACTIVATIONS, r->n_calls * r->out_bytes[i], "layer output",
+            TRY(device_alloc(r->s, MEM_ACTIVATIONS, r->n_leaves * r->out_bytes[i], "layer output",
                              &r->outs[i]));
     }
     return runner_alloc_segments(r);
@@ -84,10 +104,10 @@ static size_t input_bytes(const runner *r)
     return r->cfg.run.seq_len * in->width * kind_bytes(r, in->kind);
 }
 
-/* Bytes of the output of one call of layer i. */
+/* Bytes of the output of layer i for a leaf. */
 static size_t output_bytes(const runner *r, int i)
 {
-    const size_t elems = r->call_batch * r->cfg.run.seq_len * r->cfg.run.m->layers[i].out_width;
+    const size_t elems = r->leaf_batch * r->cfg.run.seq_len * r->cfg.run.m->layers[i].out_width;
     return size_round_up(elems * kind_bytes(r, ARRAY_VALUES), LAYER_ALIGN_BYTES);
 }
 
@@ -108,14 +128,15 @@ static fsdp_status alloc_activations(runner *r)
     const run_context *run = &r->cfg.run;
     const model *m = run->m;
     const bool by_leaf = run->mode == GRAD_ACC_CANONICAL;
-    r->call_batch = by_leaf ? 1 : run->batch;
-    r->n_calls = by_leaf ? run->batch : 1;
+    r->leaf_batch = by_leaf ? 1 : run->batch;
+    r->n_leaves = by_leaf ? run->batch : 1;
     const size_t n = (size_t)m->n_layers;
     r->out_bytes = calloc(n, sizeof *r->out_bytes);
     r->outs = calloc(n, sizeof *r->outs);
     r->saved = calloc(n, sizeof *r->saved);
     r->saved_bytes = calloc(n, sizeof *r->saved_bytes);
-    if (!r->out_bytes || !r->outs || !r->saved || !r->saved_bytes)
+    r->calls = calloc(n, sizeof *r->calls);
+    if (!r->out_bytes || !r->outs || !r->saved || !r->saved_bytes || !r->calls)
         return fsdp_error(FSDP_ENOMEM, "", "runner: no host memory");
     const mem_category cat = MEM_ACTIVATIONS;
     size_t scratch_bytes, most = 0;
@@ -123,11 +144,11 @@ static fsdp_status alloc_activations(runner *r)
         r->out_bytes[i] = output_bytes(r, i);
         most = r->out_bytes[i] > most ? r->out_bytes[i] : most;
     }
-    TRY(device_alloc(r->s, cat, r->n_calls * most, "d_ping", &r->d_ping));
-    TRY(device_alloc(r->s, cat, r->n_calls * most, "d_pong", &r->d_pong));
+    TRY(device_alloc(r->s, cat, r->n_leaves * most, "d_ping", &r->d_ping));
+    TRY(device_alloc(r->s, cat, r->n_leaves * most, "d_pong", &r->d_pong));
     TRY(alloc_layers(r, &scratch_bytes));
     TRY(device_alloc(r->s, cat, scratch_bytes, "scratch", &r->scratch));
-    TRY(device_alloc_f32(r->s, cat, r->n_calls, "leaf losses", &r->leaf_loss));
+    TRY(device_alloc_f32(r->s, cat, r->n_leaves, "leaf losses", &r->leaf_loss));
     return alloc_inputs(r);
 }
 
@@ -170,6 +191,7 @@ void runner_free(runner *r)
     free(r->outs);
     free(r->saved);
     free(r->saved_bytes);
+    free(r->calls);
     free(r->first_layer); /* the other lists are in this block */
     free(r);
 }
@@ -181,24 +203,26 @@ fsdp_status runner_load(runner *r, const micro_step *ms)
     return device_upload(r->s, r->targets, ms->targets, positions * sizeof *r->targets);
 }
 
-layer_io runner_call(const runner *r, int i, size_t leaf, runner_pass pass)
+layer_io runner_call(const runner *r, int i, size_t call, runner_pass pass)
 {
     const bool drops = pass == PASS_TRAINS && !owns_saved(r, i);
     const layer *l = &r->cfg.run.m->layers[i];
-    const size_t first = leaf * r->call_batch, rows = r->call_batch * r->cfg.run.seq_len;
-    const size_t logits = rows * r->cfg.run.m->config.vocab_size * kind_bytes(r, ARRAY_VALUES);
+    const size_t leaves = r->n_leaves / r->calls[i], leaf = call * leaves;
+    const size_t batch = leaves * r->leaf_batch, first = call * batch, T = r->cfg.run.seq_len;
+    const size_t logits = T * r->cfg.run.m->config.vocab_size * kind_bytes(r, ARRAY_VALUES);
     return (layer_io){
-        .batch = r->call_batch,
-        .seq_len = r->cfg.run.seq_len,
+        .batch = batch,
+        .seq_len = T,
+        .leaves = leaves,
         .type = r->cfg.run.param_dtype,
         .in = i > 0 ? runner_slice(r->outs[i - 1], leaf, r->out_bytes[i - 1])
                     : (char *)r->inputs + first * input_bytes(r),
         .out = runner_slice(r->outs[i], leaf, r->out_bytes[i]),
-        .targets = r->targets + first * r->cfg.run.seq_len,
-        .saved = drops ? NULL : runner_slice(r->saved[i], leaf, r->saved_bytes[i]),
+        .targets = r->targets + first * T,
+        .saved = drops ? NULL : runner_slice(r->saved[i], call, r->saved_bytes[i]),
         .scratch = r->scratch,
         .loss = r->leaf_loss + leaf,
-        .logits = i + 1 < r->cfg.run.m->n_layers ? NULL : runner_slice(r->ms.logits, leaf, logits),
+        .logits = i + 1 < r->cfg.run.m->n_layers ? NULL : runner_slice(r->ms.logits, first, logits),
         .seed = r->cfg.run.seed,
         .first_sample = r->ms.first_sample + first,
         .params = r->cfg.views->params + l->first_param,
@@ -211,15 +235,15 @@ layer_io runner_call(const runner *r, int i, size_t leaf, runner_pass pass)
 const void *runner_output(const runner *r, int i, size_t j, dtype *type, size_t *elems)
 {
     const run_context *run = &r->cfg.run;
-    const size_t call = j / r->call_batch, place = j % r->call_batch;
+    const size_t leaf = j / r->leaf_batch, place = j % r->leaf_batch;
     if (i + 1 == run->m->n_layers) {
         *type = DTYPE_F32;
         *elems = place == 0;
-        return r->leaf_loss + call;
+        return r->leaf_loss + leaf;
     }
     *type = run->param_dtype;
     *elems = run->seq_len * run->m->layers[i].out_width;
-    return (const char *)runner_slice(r->outs[i], call, r->out_bytes[i]) +
+    return (const char *)runner_slice(r->outs[i], leaf, r->out_bytes[i]) +
            place * *elems * dtype_bytes(*type);
 }
 
@@ -233,8 +257,8 @@ fsdp_status runner_layer_forward(runner *r, int i, bool training)
 {
     const layer *l = &r->cfg.run.m->layers[i];
     device_set_scope(r->cfg.run.dev, l->name, "forward");
-    for (size_t leaf = 0; leaf < r->n_calls; leaf++) {
-        layer_io io = runner_call(r, i, leaf, training ? PASS_TRAINS : PASS_EVALUATES);
+    for (size_t call = 0; call < r->calls[i]; call++) {
+        layer_io io = runner_call(r, i, call, training ? PASS_TRAINS : PASS_EVALUATES);
         TRY(l->forward(l, r->cfg.run.ops, r->s, &io));
     }
     return runner_unit_done(r, i, r->last_layer);
@@ -244,8 +268,8 @@ fsdp_status runner_layer_again(runner *r, int i, bool wants_out)
 {
     const layer *l = &r->cfg.run.m->layers[i];
     device_set_scope(r->cfg.run.dev, l->name, "recompute");
-    for (size_t leaf = 0; leaf < r->n_calls; leaf++) {
-        layer_io io = runner_call(r, i, leaf, PASS_AGAIN);
+    for (size_t call = 0; call < r->calls[i]; call++) {
+        layer_io io = runner_call(r, i, call, PASS_AGAIN);
         if (!wants_out)
             io.out = NULL;
         TRY(l->forward(l, r->cfg.run.ops, r->s, &io));

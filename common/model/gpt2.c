@@ -106,7 +106,8 @@ static const layer ATTN = {.name = "attn",
                            .kind = LAYER_ATTENTION,
                            .bytes = attn_bytes,
                            .forward = attn_forward,
-                           .backward = attn_backward};
+                           .backward = attn_backward,
+                           .sums_leaves = true};
 
 /* ---- mlp: out = in + proj(gelu(fc(norm(in)))) ----------------------------------------------- */
 
@@ -164,7 +165,8 @@ static const layer MLP = {.name = "mlp",
                           .kind = LAYER_MLP,
                           .bytes = mlp_bytes,
                           .forward = mlp_forward,
-                          .backward = mlp_backward};
+                          .backward = mlp_backward,
+                          .sums_leaves = true};
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 

@@ -15,7 +15,7 @@ static size_t place_elems(const param_spec *p)
 
 fsdp_status runner_sum_losses(runner *r, float *loss)
 {
-    for (size_t leaf = 0; leaf < r->n_calls; leaf++)
+    for (size_t leaf = 0; leaf < r->n_leaves; leaf++)
         TRY(grad_acc_push(&r->loss_acc, r->s, 0, r->leaf_loss + leaf));
     float *sum;
     TRY(grad_acc_finish(&r->loss_acc, r->s, &sum));
@@ -37,11 +37,11 @@ static size_t point_into(const model *m, const layer *l, float *vec, float **gra
     return elems;
 }
 
-/* A node of the tree: its leaves, and the gradients of the layer's output and input, for the whole
- * micro-batch. */
+/* A node of the tree: its calls, one for each leaf, and the gradients of the layer's output and
+ * input, for the whole micro-batch. */
 typedef struct leaf_node {
     int layer;
-    size_t first, n; /* leaves; n is a power of two */
+    size_t first, n; /* n is a power of two */
     void *d_out, *d_in;
     const bool *overwrite; /* as in layer_io, for all leaves */
 } leaf_node;
@@ -109,7 +109,7 @@ fsdp_status runner_layer_backward(runner *r, int i, void *d_out, void *d_in)
     bool overwrite[LAYER_MAX_PARAMS];
     find_overwrites(r, l, overwrite);
     const leaf_node all = {
-        .layer = i, .n = r->n_calls, .d_out = d_out, .d_in = d_in, .overwrite = overwrite};
+        .layer = i, .n = r->calls[i], .d_out = d_out, .d_in = d_in, .overwrite = overwrite};
     device_set_scope(r->cfg.run.dev, l->name, "backward");
     TRY(sum_leaves(r, &all, r->cfg.views->grads + l->first_param));
     return runner_unit_done(r, i, r->end_layer);

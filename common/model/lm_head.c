@@ -71,6 +71,7 @@ static fsdp_status head_loss(const layer *l, const ops *o, stream *s, const laye
                                                      .logits = logits,
                                                      .targets = io->targets,
                                                      .rows = io->seq_len,
+                                                     .leaves = io->leaves,
                                                      .vocab = V,
                                                      .type = io->type});
 }
@@ -113,5 +114,8 @@ static fsdp_status head_backward(const layer *l, const ops *o, stream *s, const 
     return norm_backward(l, o, s, io, &all, NULL);
 }
 
-const layer LM_HEAD = {
-    .name = "head", .bytes = head_bytes, .forward = head_forward, .backward = head_backward};
+const layer LM_HEAD = {.name = "head",
+                       .bytes = head_bytes,
+                       .forward = head_forward,
+                       .backward = head_backward,
+                       .sums_leaves = true};

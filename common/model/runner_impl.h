@@ -9,15 +9,17 @@ typedef enum runner_pass { PASS_EVALUATES, PASS_TRAINS, PASS_AGAIN } runner_pass
 struct runner {
     runner_config cfg;
     stream *s;
-    size_t call_batch, n_calls; /* sequences per call of a layer; calls per micro-step */
-    size_t *out_bytes;          /* [n_layers] of the output of one call; 0 for the last layer */
-    void **outs;                /* [n_layers] [n_calls * out_bytes] */
-    void **saved;               /* [n_layers] [n_calls * saved_bytes] */
+    size_t leaf_batch, n_leaves; /* samples of a leaf; leaves of a micro-batch, in fast mode one */
+    size_t *out_bytes;           /* [n_layers] of the output for a leaf; 0 for the last layer */
+    size_t *calls;               /* [n_layers] one for each leaf, or a single one in which the
+                                    operations sum the leaves (ops.leaves_sum): with the same bits */
+    void **outs;                 /* [n_layers] [n_leaves * out_bytes] */
+    void **saved;                /* [n_layers] [calls * saved_bytes] */
     void *shared_outs, *shared_saved; /* shared by all segments: outputs within one; saved */
     size_t *saved_bytes;              /* [n_layers] of one call */
     void *d_ping, *d_pong;            /* gradients of a layer's outputs, laid out like them */
     void *scratch;
-    float *leaf_loss;              /* [n_calls] */
+    float *leaf_loss;              /* [n_leaves] */
     void *inputs;                  /* [b,T,width] of the model's input */
     int32_t *targets;              /* [b,T] */
     int border;                    /* layers from here on have a backward */
@@ -30,8 +32,8 @@ struct runner {
 
 /* runner_load -- copy the micro-batch's inputs and targets to the device. */
 fsdp_status runner_load(runner *r, const micro_step *ms);
-/* runner_call -- the arguments of call `leaf` of layer i: slices of the micro-batch's arrays. */
-layer_io runner_call(const runner *r, int i, size_t leaf, runner_pass pass);
+/* runner_call -- the arguments of a call of layer i: slices of the micro-batch's arrays. */
+layer_io runner_call(const runner *r, int i, size_t call, runner_pass pass);
 /* runner_layer_forward -- all calls of layer i. */
 fsdp_status runner_layer_forward(runner *r, int i, bool training);
 /* runner_in_segment -- whether layer i belongs to a segment and has a backward. */
@@ -47,14 +49,13 @@ int runner_segment_begin(const runner *r, int i);
  *   d_out  gradient of its output (d_ping or d_pong), NULL for the last layer
  *   d_in   gradient of its input (the other one), NULL for the layer at the border */
 fsdp_status runner_layer_backward(runner *r, int i, void *d_out, void *d_in);
-/* runner_slice -- the part of an array [n_calls * bytes] for call `leaf`; NULL if array is NULL. */
-static inline void *runner_slice(void *array, size_t leaf, size_t bytes)
+/* runner_slice -- the part of an array [n * bytes] for leaf or call `i`; NULL if array is NULL. */
+static inline void *runner_slice(void *array, size_t i, size_t bytes)
 {
-    return array ? (char *)array + leaf * bytes : NULL;
+    return array ? (char *)array + i * bytes : NULL;
 }
 /* runner_unit_done -- call it after layer i is issued. With host_sync it synchronises if i is the
  * last layer of its unit in this pass; last [n_units]: the last layer of each unit. */
 fsdp_status runner_unit_done(runner *r, int i, const int *last);
-/* runner_sum_losses -- *loss = the sum of the calls' losses; the calls are leaves of the tree, in
- * order of the sequences. */
+/* runner_sum_losses -- *loss = the sum of the leaves' losses, in order of the sequences. */
 fsdp_status runner_sum_losses(runner *r, float *loss);

@@ -36,12 +36,12 @@ static void place_segments(runner *r, size_t *outs_bytes, size_t *saved_bytes)
         if (i == 0 || !runner_goes_on(r, i - 1))
             outs_at = saved_at = 0;
         r->saved[i] = saved ? saved + saved_at : NULL;
-        saved_at += r->n_calls * r->saved_bytes[i];
+        saved_at += r->calls[i] * r->saved_bytes[i];
         *saved_bytes = saved_at > *saved_bytes ? saved_at : *saved_bytes;
         if (!runner_goes_on(r, i))
             continue;
         r->outs[i] = outs ? outs + outs_at : NULL;
-        outs_at += r->n_calls * r->out_bytes[i];
+        outs_at += r->n_leaves * r->out_bytes[i];
         *outs_bytes = outs_at > *outs_bytes ? outs_at : *outs_bytes;
     }
 }

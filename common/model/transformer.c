@@ -113,6 +113,7 @@ fsdp_status norm_backward(const layer *l, const ops *o, stream *s, const layer_i
                                                                .in = io->in,
                                                                .gain = io->params[0],
                                                                .d_residual = d_residual,
+                                                               .leaves = io->leaves,
                                                                .rstd = k->rstd,
                                                                .rows = rows,
                                                                .cols = C,
@@ -126,6 +127,7 @@ fsdp_status norm_backward(const layer *l, const ops *o, stream *s, const layer_i
                                                                .in = io->in,
                                                                .gain = io->params[0],
                                                                .mean = k->mean,
+                                                               .leaves = io->leaves,
                                                                .rstd = k->rstd,
                                                                .d_residual = d_residual,
                                                                .rows = rows,
@@ -177,12 +179,14 @@ fsdp_status linear_backward(const layer *l, const ops *o, stream *s, const layer
                                         .m = g->in_out ? n_in : n_out,
                                         .n = g->in_out ? n_out : n_in,
                                         .k = rows,
+                                        .leaves = io->leaves,
                                         .accumulate = grad_adds(io, g->weight),
                                         .type = io->type}));
     if (bias != NO_PARAM && io->grads[bias] != NULL)
         TRY(o->bias_backward(s, &(bias_backward_args){.d_bias = io->grads[bias],
                                                       .d_out = g->d_y,
                                                       .rows = rows,
+                                                      .leaves = io->leaves,
                                                       .cols = n_out,
                                                       .overwrite = !grad_adds(io, bias),
                                                       .type = io->type}));

@@ -61,7 +61,9 @@ typedef struct layer_bytes {
  * Parameters are stored as `type`, arrays between layers as their array_spec says. */
 typedef struct layer_io {
     size_t batch, seq_len;
-    dtype type; /* DTYPE_F32 or DTYPE_BF16 */
+    size_t leaves; /* above 1, for a layer that sums_leaves: gradients of parameters are sums over
+                      as many groups of samples in a tree (ops.h), and each has its own loss */
+    dtype type;    /* DTYPE_F32 or DTYPE_BF16 */
     /* Arrays [B, T, width]. in: the output of the layer before, or the model's input. out: the
      * layer's output, of `type`; NULL for the last layer, and for a second forward that only saves
      * and leaves its last product out. Backward may read what forward wrote there. */
@@ -72,10 +74,10 @@ typedef struct layer_io {
     const int32_t *targets; /* [B,T]; for the last layer */
     void *saved;            /* forward writes, backward reads */
     void *scratch;          /* contents do not survive the call */
-    float *loss;            /* [1] the SUM over the B*T positions. The last layer's forward
-                               writes it, or with model.chunk_rows its backward, if there is
-                               one */
-    void *logits;           /* [B,T,V], last layer's forward; NULL unless wanted */
+    float *loss;  /* [1] or [leaves], the SUM over their positions. The last layer's forward
+                     writes it, or with model.chunk_rows its backward, if there is
+                     one */
+    void *logits; /* [B,T,V], last layer's forward; NULL unless wanted */
     /* Random numbers of a call are a function of the run's seed and of the number of the call's
      * first sample, counted over the run. So they are the same in a second forward and on any
      * number of ranks. */
@@ -101,6 +103,7 @@ struct layer {
     layer_bytes (*bytes)(const layer *l, size_t rows, dtype type); /* rows: B*T */
     fsdp_status (*forward)(const layer *l, const ops *o, stream *s, const layer_io *io);
     fsdp_status (*backward)(const layer *l, const ops *o, stream *s, const layer_io *io);
+    bool sums_leaves; /* it passes io->leaves to its operations */
 };
 
 /* The sizes of a model. Sizes that a family does not use are 0. */

@@ -93,6 +93,13 @@ static inline fsdp_status tiles_launch(stream *s, tiling t, const void *args, si
 
 /* ---- matrix products (gemm_*.c, cpu_matmul.c) ------------------------------------------------ */
 
+/* Finished nodes of a tree of sums, whose right siblings are in the making: [rows,cols] dense, from
+ * the lowest to the highest. */
+typedef struct leaf_left {
+    const float *x;
+    const struct leaf_left *next;
+} leaf_left;
+
 /* c[m,n] = op(a)[m,k] * op(b)[k,n] (+ c when accumulate) on the calling thread. a and b are stored
  * as a_type and b_type; ld*: elements from one stored row to the next. k > 0. */
 typedef struct gemm_args {
@@ -102,6 +109,8 @@ typedef struct gemm_args {
     size_t ldc, lda, ldb;
     dtype a_type, b_type;
     bool trans_a, trans_b, accumulate;
+    const leaf_left *left; /* gemm_fp32: of n columns, added to the products; NULL: none */
+    bool streams;          /* c is not read soon: it may be written past the caches */
 } gemm_args;
 typedef fsdp_status (*gemm_fn)(const gemm_args *g);
 
@@ -116,6 +125,8 @@ fsdp_status gemm_portable(const gemm_args *g);
  *   m       at most GEMM_MAX_M if an operand is bf16
  *   errors  FSDP_ENOMEM */
 fsdp_status gemm_dnnl(const gemm_args *g);
+/* gemm_dnnl_by_rows -- whether an element's bits depend neither on m nor on n. */
+bool gemm_dnnl_by_rows(dtype type);
 enum { GEMM_MAX_M = 256 };
 
 /* gemm_fp32 -- a gemm of fp32 operands. An element is c or 0, then a fused multiply-add for each k
@@ -129,6 +140,20 @@ void gemm_fp32(const gemm_args *g);
  * asks Linux for the memory of tiles, for all threads of the process. */
 bool gemm_amx_open(void);
 void gemm_amx(const gemm_args *g);
+
+/* leaves_sum -- out [rows,cols], row stride ld = the sum of n leaves, a power of two, in the shape
+ * of a tree, from number `leaf` on. rows * cols: at most LEAVES_ELEMS. fn writes the sum of one
+ * leaf to out and adds the left siblings to it, as leaf_add does. */
+typedef struct leaf_part {
+    float *out;
+    size_t rows, cols, ld, leaf;
+    const leaf_left *left;
+} leaf_part;
+typedef fsdp_status (*leaf_fn)(const void *args, const leaf_part *p);
+fsdp_status leaves_sum(leaf_fn fn, const void *args, leaf_part p, size_t n);
+/* leaf_add -- out += the left siblings, one after the other. */
+void leaf_add(const leaf_part *p);
+enum { LEAF_ROWS = 96, LEAVES_ELEMS = LEAF_ROWS * 384 };
 
 /* check_numbers -- FSDP_EINVAL unless all n numbers are in the vocabulary or NO_TARGET, which only
  * targets may be. The message puts `what` ("embedding: token") before the bad number and `where`

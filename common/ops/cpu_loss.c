@@ -21,22 +21,33 @@ static fsdp_status loss_tile(const void *args, size_t tile)
     return FSDP_OK;
 }
 
-static fsdp_status cross_entropy_kernel(void *args, int n_threads)
+/* *total += the losses of the rows [begin, end). */
+static fsdp_status loss_sum(const cross_entropy_args *a, size_t begin, size_t end, int n_threads,
+                            double *total)
 {
-    const cross_entropy_args *a = args;
     double row_loss[ROW_BLOCK];
-    double total = a->total ? *a->total : 0.0;
-    TRY(check_numbers("cross_entropy: target", "in row", a->targets, a->rows, a->vocab, true));
-    for (size_t first = 0; first < a->rows; first += ROW_BLOCK) {
-        const size_t n_rows = min_size(ROW_BLOCK, a->rows - first);
+    for (size_t first = begin; first < end; first += ROW_BLOCK) {
+        const size_t n_rows = min_size(ROW_BLOCK, end - first);
         const int threads = threads_for(n_threads, n_rows * a->vocab, MIN_PARALLEL_EXPS);
         TRY(tiles_run(threads, n_rows, loss_tile, &(loss_rows){a, first, row_loss}));
         for (size_t r = 0; r < n_rows; r++)
-            total += row_loss[r];
+            *total += row_loss[r];
     }
-    if (a->total)
-        *a->total = total;
-    *a->loss = (float)total;
+    return FSDP_OK;
+}
+
+static fsdp_status cross_entropy_kernel(void *args, int n_threads)
+{
+    const cross_entropy_args *a = args;
+    const size_t leaves = a->leaves > 1 ? a->leaves : 1, rows = a->rows / leaves;
+    TRY(check_numbers("cross_entropy: target", "in row", a->targets, a->rows, a->vocab, true));
+    for (size_t leaf = 0; leaf < leaves; leaf++) {
+        double total = a->total ? *a->total : 0.0;
+        TRY(loss_sum(a, leaf * rows, (leaf + 1) * rows, n_threads, &total));
+        if (a->total)
+            *a->total = total;
+        a->loss[leaf] = (float)total;
+    }
     return FSDP_OK;
 }
 

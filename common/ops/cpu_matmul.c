@@ -26,6 +26,7 @@ typedef struct matmul_job {
     matmul_args args;
     gemm_fn gemm;
     size_t tile_n;
+    gemm_args at; /* of a part of a tile, for leaf_products */
 } matmul_job;
 
 /* Whether products go directly into out: it is fp32, and is not also the residual. */
@@ -39,6 +40,49 @@ static fsdp_status products(const matmul_job *j, gemm_args *g)
     for (size_t r = 0; r < g->m && g->k == 0 && !g->accumulate; r++)
         memset(g->c + r * g->ldc, 0, g->n * sizeof *g->c);
     return g->k > 0 ? j->gemm(g) : FSDP_OK;
+}
+
+/* A leaf's part of k. args: the products for all leaves. */
+static fsdp_status leaf_products(const void *args, const leaf_part *p)
+{
+    const matmul_job *j = args;
+    const size_t k = j->args.k / j->args.leaves;
+    const bool adds = j->gemm == gemm_dnnl; /* by gemm_fp32, or leaves are not summed here */
+    gemm_args g = j->at;
+    g.a = row_at(g.a, p->leaf * k * g.lda, g.a_type);
+    g.b = row_at(g.b, p->leaf * k * g.ldb, g.b_type);
+    g.c = p->out;
+    g.ldc = p->ld;
+    g.m = p->rows;
+    g.n = p->cols;
+    g.k = k;
+    g.streams = g.streams && p->ld == j->at.ldc; /* not a left sibling */
+    g.left = adds ? p->left : NULL;
+    TRY(products(j, &g));
+    if (!adds)
+        leaf_add(p);
+    return FSDP_OK;
+}
+
+/* The tile by blocks, so that the leaves' sums stay in a cache. gemm_portable copies its operands,
+ * which takes larger blocks to pay. */
+static fsdp_status sum_leaves(const matmul_job *j, const gemm_args *g)
+{
+    const bool copies = j->gemm == gemm_portable;
+    const size_t rows = copies ? LEAF_ROWS : TILE_M, cols = copies ? TILE_N : 48;
+    matmul_job part = *j;
+    for (size_t row = 0; row < g->m; row += rows)
+        for (size_t col = 0; col < g->n; col += cols) {
+            part.at = *g;
+            part.at.a = row_at(g->a, row, g->a_type);
+            part.at.b = row_at(g->b, col, g->b_type);
+            const leaf_part all = {.out = g->c + row * g->ldc + col,
+                                   .rows = min_size(rows, g->m - row),
+                                   .cols = min_size(cols, g->n - col),
+                                   .ld = g->ldc};
+            TRY(leaves_sum(leaf_products, &part, all, j->args.leaves));
+        }
+    return FSDP_OK;
 }
 
 static fsdp_status matmul_tile(const void *args, size_t tile)
@@ -62,7 +106,8 @@ static fsdp_status matmul_tile(const void *args, size_t tile)
     g.b = row_at(a->b, a->trans_b ? col * g.ldb : col, a->type);
     g.c = in_place(a) ? (float *)a->out + row * a->n + col : buf;
     g.ldc = in_place(a) ? a->n : g.n;
-    TRY(products(j, &g));
+    g.streams = a->trans_a && in_place(a) && !a->accumulate;
+    TRY(a->leaves > 1 ? sum_leaves(j, &g) : products(j, &g));
     for (size_t r = 0; r < g.m && (a->bias || a->residual || !in_place(a)); r++)
         BY_TYPE(matmul_finish_row, a->type, a, row + r, col, g.n, g.c + r * g.ldc);
     return FSDP_OK;
@@ -70,7 +115,8 @@ static fsdp_status matmul_tile(const void *args, size_t tile)
 
 fsdp_status matmul_launch(stream *s, const matmul_args *a, gemm_fn gemm)
 {
-    const matmul_job j = {*a, gemm, choose_tile_n(a)};
+    const matmul_job j = {.args = *a, .gemm = gemm, .tile_n = choose_tile_n(a)};
+    FSDP_ASSERT(a->leaves <= 1 || (a->trans_a && !a->trans_b && in_place(a) && !a->accumulate));
     const size_t n_tiles = tiles_of(a->m, TILE_M) * tiles_of(a->n, j.tile_n);
     const tiling t = {matmul_tile, n_tiles, a->m * a->n * a->k, MIN_TILE_MACS};
     return tiles_launch(s, t, &j, sizeof j, matmul_work(a));

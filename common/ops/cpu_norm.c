@@ -17,20 +17,40 @@ static size_t tile_rows(size_t cols)
 
 /* ---- sums over rows ------------------------------------------------------------------------- */
 
-/* BAND_TILE(name, op, sums, out) defines name, which adds up out [cols] for a band of columns by
- * sums(a, begin, width, sum, type). */
-#define BAND_TILE(name, op, sums, out)                                                             \
+/* A band of columns of the arguments `args` of an operation: [begin, begin + BAND_COLS). */
+typedef struct band {
+    const void *args;
+    size_t begin, width;
+} band;
+
+/* BAND_TILE(name, op, n, sums, ...) defines name, which adds up n arrays [cols] for a band of
+ * columns by sums(a, r, band, sum, type), the sums [n][width] over the rows [r.begin, r.end); then
+ * come their names in a. */
+#define BAND_TILE(name, op, n, sums, ...)                                                          \
+    static fsdp_status name##_leaf(const void *args, const leaf_part *p)                           \
+    {                                                                                              \
+        const band *b = args;                                                                      \
+        const op##_args *a = b->args;                                                              \
+        const size_t rows = a->rows / (a->leaves > 1 ? a->leaves : 1);                             \
+        memset(p->out, 0, n * b->width * sizeof *p->out);                                          \
+        BY_TYPE(sums, a->type, a, ((row_range){p->leaf * rows, (p->leaf + 1) * rows}), b->begin,   \
+                b->width, p->out);                                                                 \
+        leaf_add(p);                                                                               \
+        return FSDP_OK;                                                                            \
+    }                                                                                              \
     static fsdp_status name(const void *args, size_t tile)                                         \
     {                                                                                              \
         const op##_args *a = args;                                                                 \
         const size_t begin = tile * BAND_COLS, width = min_size(BAND_COLS, a->cols - begin);       \
-        float sum[BAND_COLS] = {0};                                                                \
-        BY_TYPE(sums, a->type, a, begin, width, sum);                                              \
-        gradient_deliver(a->out + begin, sum, width, a->overwrite);                                \
+        float sum[n * BAND_COLS], *const out[n] = {__VA_ARGS__};                                   \
+        const leaf_part all = {.out = sum, .rows = n, .cols = width, .ld = width};                 \
+        TRY(leaves_sum(name##_leaf, &(band){a, begin, width}, all, a->leaves));                    \
+        for (size_t i = 0; i < n; i++)                                                             \
+            gradient_deliver(out[i] + begin, sum + i * width, width, a->overwrite);                \
         return FSDP_OK;                                                                            \
     }
 
-BAND_TILE(bias_backward_tile, bias_backward, bias_backward_columns, d_bias)
+BAND_TILE(bias_backward_tile, bias_backward, 1, bias_backward_columns, a->d_bias)
 TILED(bias_backward, tiles_of(a->cols, BAND_COLS), a->rows * a->cols, MIN_PARALLEL_ELEMS)
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -55,22 +75,13 @@ TILED(bias_backward, tiles_of(a->cols, BAND_COLS), a->rows * a->cols, MIN_PARALL
 
 /* ---- layernorm ------------------------------------------------------------------------------ */
 
-static fsdp_status layernorm_param_tile(const void *args, size_t tile)
-{
-    const layernorm_backward_args *a = args;
-    const size_t begin = tile * BAND_COLS, width = min_size(BAND_COLS, a->cols - begin);
-    float gain[BAND_COLS] = {0}, bias[BAND_COLS] = {0};
-    BY_TYPE(layernorm_backward_columns, a->type, a, begin, width, ((norm_sums){gain, bias}));
-    gradient_deliver(a->d_gain + begin, gain, width, a->overwrite);
-    gradient_deliver(a->d_bias + begin, bias, width, a->overwrite);
-    return FSDP_OK;
-}
-
+BAND_TILE(layernorm_param_tile, layernorm_backward, 2, layernorm_backward_columns, a->d_gain,
+          a->d_bias)
 FORWARD(layernorm)
 BACKWARD(layernorm_backward, layernorm_param_tile)
 
 /* ---- rmsnorm -------------------------------------------------------------------------------- */
 
-BAND_TILE(rmsnorm_gain_tile, rmsnorm_backward, rmsnorm_backward_columns, d_gain)
+BAND_TILE(rmsnorm_gain_tile, rmsnorm_backward, 1, rmsnorm_backward_columns, a->d_gain)
 FORWARD(rmsnorm)
 BACKWARD(rmsnorm_backward, rmsnorm_gain_tile)

@@ -20,6 +20,12 @@
 
 static const sum_kernels SUMS = {.add = cpu_add, .cast = cpu_cast, .launch = sum_launch_cpu};
 
+static bool any_by_rows(dtype type)
+{
+    (void)type;
+    return true; /* portable products are sums in order of k */
+}
+
 static const ops FAST = {
 #ifdef FSDP_HAVE_DNNL
     .name = "fast",
@@ -27,6 +33,7 @@ static const ops FAST = {
     .name = "fast (without oneDNN)",
 #endif
     .sums = &SUMS,
+    .leaves_sum = gemm_dnnl_by_rows,
 #define OP(op, on_cpu, ...) OP_##on_cpu(op, cpu, fast)
 #include "common/ops/op_list.h"
 };
@@ -34,6 +41,7 @@ static const ops FAST = {
 static const ops PORTABLE = {
     .name = "portable",
     .sums = &SUMS,
+    .leaves_sum = any_by_rows,
 #define OP(op, on_cpu, ...) OP_##on_cpu(op, cpu, portable)
 #include "common/ops/op_list.h"
 };

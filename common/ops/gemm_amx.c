@@ -9,7 +9,7 @@
  * DEPTH tokens, aT by 32 rows at a time. Packing costs (m + n) k loads and stores for m n k
  * products. What is missing at the edges is packed as zeros. So an element of c is the same
  * sequence of operations whatever m, n and the element's place are, and its bits do not depend on
- * them. c is larger than the caches and not read soon, so it is written past them. */
+ * them. */
 #include "common/ops/cpu_kernels.h"
 
 #if defined __x86_64__ && defined __linux__
@@ -178,7 +178,7 @@ AMX_FN void gemm(const gemm_args *g)
     tiles_open();
     for (size_t p = 0; p < g->k; p += DEPTH) {
         const size_t k = min_size(g->k - p, DEPTH), depth = size_round_up(k, 32);
-        const bool adds = g->accumulate || p > 0, is_last = p + k == g->k;
+        const bool adds = g->accumulate || p > 0, is_last = p + k == g->k && g->streams;
         const uint16_t *const from_a = (const uint16_t *)g->a + p * g->lda;
         const uint16_t *const from_b = (const uint16_t *)g->b + p * g->ldb;
         for (size_t j = 0; j < g->n; j += BLOCK)

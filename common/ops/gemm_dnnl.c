@@ -120,7 +120,7 @@ static fsdp_status sgemm_by_pieces(const gemm_args *g)
 {
     _Alignas(64) float a[GEMM_MAX_M * (KC + PAD)];
     _Alignas(64) float b[NC * (KC + PAD)];
-    FSDP_ASSERT(g->m <= GEMM_MAX_M);
+    FSDP_ASSERT(g->m <= GEMM_MAX_M && (g->left == NULL || g->n <= NC));
     for (size_t col = 0; col < g->n; col += NC) {
         for (size_t p0 = 0; p0 < g->k; p0 += KC) {
             const size_t k = min_size(KC, g->k - p0), n = min_size(NC, g->n - col);
@@ -129,6 +129,8 @@ static fsdp_status sgemm_by_pieces(const gemm_args *g)
             part.n = n;
             part.k = k;
             part.accumulate = g->accumulate || p0 > 0;
+            part.streams = g->streams && p0 + k == g->k;
+            part.left = p0 + k == g->k ? g->left : NULL;
             part.a = piece_as_f32(g->trans_a ? (piece){g->a, p0 * g->lda, k, g->m, g->a_type}
                                              : (piece){g->a, p0, g->m, k, g->a_type},
                                   &part.lda, a);
@@ -274,6 +276,11 @@ fsdp_status gemm_dnnl(const gemm_args *g)
     }
     return has_bf16 ? gemm_bf16(g) : sgemm_by_pieces(g);
 }
+bool gemm_dnnl_by_rows(dtype type)
+{
+    pthread_once(&once, open_all);
+    return has_fp32 && (type == DTYPE_F32 || !has_bf16);
+}
 #else
 static void open_all(void)
 {
@@ -290,6 +297,12 @@ fsdp_status gemm_dnnl(const gemm_args *g)
         return gemm_portable(g);
     gemm_fp32(g);
     return FSDP_OK;
+}
+
+bool gemm_dnnl_by_rows(dtype type)
+{
+    (void)type;
+    return true;
 }
 
 void ops_cpu_library(char *text, size_t text_bytes)

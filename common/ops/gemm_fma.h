@@ -4,7 +4,7 @@
  *   ISA, NAME(x)      the set's name for the compiler; x with a suffix for the set
  *   vector, LANES     a vector of LANES floats
  *   ROWS, VECTORS     a block of c, whose sums are in registers: ROWS of VECTORS * LANES elements
- *   LOAD, STORE, STREAM, SPREAD, MULTIPLY_ADD, INTERLEAVE_LOW, INTERLEAVE_HIGH: intrinsics */
+ *   LOAD, STORE, STREAM, SPREAD, ADD, MULTIPLY_ADD, INTERLEAVE_LOW, INTERLEAVE_HIGH: intrinsics */
 
 #define ISA_FN static __attribute__((target(ISA)))
 enum { NAME(WIDTH) = VECTORS * LANES };
@@ -33,6 +33,14 @@ ISA_FN inline __attribute__((always_inline)) void NAME(sums)(const fma_block *x,
             for (int j = 0; j < n; j++)
                 sum[i][j] = MULTIPLY_ADD(spread, y[j], sum[i][j]);
         }
+    }
+    for (const leaf_left *left = x->left; left != NULL; left = left->next) {
+        const float *from = left->x + x->left_at;
+#pragma GCC unroll 8
+        for (int i = 0; i < ROWS; i++)
+#pragma GCC unroll 3
+            for (int j = 0; j < n; j++)
+                sum[i][j] = ADD(LOAD(from + (size_t)i * x->left_ld + j * LANES), sum[i][j]);
     }
 #pragma GCC unroll 8
     for (int i = 0; i < ROWS; i++)
@@ -126,12 +134,14 @@ ISA_FN void NAME(pack_rows)(const float *x, size_t ld, size_t cols, size_t k, fl
 ISA_FN void NAME(products)(const gemm_args *g, size_t p0, size_t k)
 {
     _Alignas(64) float panel[DEPTH * NAME(WIDTH)];
-    const bool past = g->trans_a && !g->accumulate && p0 + k == g->k && (uintptr_t)g->c % 64 == 0 &&
-                      g->ldc % LANES == 0;
+    const bool past =
+        g->streams && p0 + k == g->k && (uintptr_t)g->c % 64 == 0 && g->ldc % LANES == 0;
     const float *a = (const float *)g->a + (g->trans_a ? p0 * g->lda : p0);
     fma_block x = {.row = g->trans_a ? 1 : g->lda,
                    .step = g->trans_a ? g->lda : 1,
                    .ldc = g->ldc,
+                   .left = p0 + k == g->k ? g->left : NULL,
+                   .left_ld = g->n,
                    .k = k,
                    .adds = g->accumulate || p0 > 0};
     const bool one_set = LANES < LINE_ELEMS && g->ldb % (4096 / sizeof(float)) == 0;
@@ -149,6 +159,7 @@ ISA_FN void NAME(products)(const gemm_args *g, size_t p0, size_t k)
         for (size_t i = 0; i < g->m; i += ROWS) {
             x.a = a + i * x.row;
             x.c = g->c + i * g->ldc + j;
+            x.left_at = i * g->n + j;
             x.rows = (int)min_size(g->m - i, ROWS);
             x.past = past;
             fetch_ahead(&next);
@@ -172,6 +183,7 @@ ISA_FN void NAME(products)(const gemm_args *g, size_t p0, size_t k)
 #undef STORE
 #undef STREAM
 #undef SPREAD
+#undef ADD
 #undef MULTIPLY_ADD
 #undef INTERLEAVE_LOW
 #undef INTERLEAVE_HIGH

@@ -26,10 +26,13 @@ static size_t depth_at(const gemm_args *g, size_t p)
 }
 
 /* A block of c and its operands: element (i,p) of a is a[i * row + p * step]. Rows from `rows` on
- * repeat row 0. past: c is written past the caches. */
+ * repeat row 0. left: gemm_args.left, from element left_at of each. past: c is written past the
+ * caches. */
 typedef struct fma_block {
     const float *a, *b;
     float *c;
+    const leaf_left *left;
+    size_t left_at, left_ld;
     size_t row, step, ldb, ldc, k;
     int rows;
     bool adds, past;
@@ -77,6 +80,7 @@ static void fetch_ahead(ahead *x)
 #define STORE        _mm512_storeu_ps
 #define STREAM       _mm512_stream_ps
 #define SPREAD       _mm512_set1_ps
+#define ADD          _mm512_add_ps
 #define MULTIPLY_ADD _mm512_fmadd_ps
 #define INTERLEAVE_LOW(x, y)                                                                       \
     _mm512_permutex2var_ps(                                                                        \
@@ -96,6 +100,7 @@ static void fetch_ahead(ahead *x)
 #define STORE        _mm256_storeu_ps
 #define STREAM       _mm256_stream_ps
 #define SPREAD       _mm256_set1_ps
+#define ADD          _mm256_add_ps
 #define MULTIPLY_ADD _mm256_fmadd_ps
 #define INTERLEAVE_LOW(x, y)                                                                       \
     _mm256_permute2f128_ps(_mm256_unpacklo_ps(x, y), _mm256_unpackhi_ps(x, y), 0x20)

@@ -138,7 +138,7 @@ OP(attention_backward, EACH, EACH, NO_ABOVE(a->shape.v_head_dim, a->shape.head_d
    READS_HEADS(v, v_stride, n_kv_head, v_head_dim))
 
 OP(cross_entropy, BOTH, EACH, YES,  a->type, a->rows * a->vocab, 4 * n + IF(d_logits, n),
-   COMPUTES(1) WRITES(loss, 1, DTYPE_F32) WRITES_ONE(total) WRITES(d_logits, IF(d_logits, n), type)
+   COMPUTES(1) WRITES(loss, a->leaves > 1 ? a->leaves : 1, DTYPE_F32) WRITES_ONE(total) WRITES(d_logits, IF(d_logits, n), type)
    READS(logits, n, type) READS_TOKENS(targets, a->rows))
 
 OP(cast, BOTH, BOTH, YES,  a->in_type, a->elems, 0, CHECK(check_type(name, a->out_type))

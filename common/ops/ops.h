@@ -23,6 +23,9 @@
  *   - Element-wise operations (add, scale, cast, updates) give an element the same bits at every
  *     index of the array: compiled without contraction, no fast-math.
  *   - A count of 0 is allowed and does nothing; a sum over nothing that is to be overwritten is 0.
+ *   - `leaves` of an operation that sums over rows: above 1, the rows are that many groups of equal
+ *     size, a power of two. Each group is summed as in a call of its own, and the sums are added in
+ *     a tree (tree_sum.h). Only after leaves_sum has returned true, and only to overwrite.
  * B: sequences, T: tokens of a sequence, C: model width, V: vocabulary, H: heads, D: head width,
  * Dv: width of the heads of v. */
 #pragma once
@@ -47,11 +50,12 @@ EXTERN_C_BEGIN
  *
  *   bias, residual  NULL: none; residual == out is allowed, if both are stored alike
  *   accumulate      out_type is DTYPE_F32, and there is neither bias nor residual
+ *   leaves          for trans_a: of the k rows
  *   errors          FSDP_EINVAL: another type or out_type, or another use of accumulate */
 typedef struct matmul_args {
     void *out;
     const void *a, *b, *bias, *residual;
-    size_t m, n, k;
+    size_t m, n, k, leaves;
     bool trans_a, trans_b, accumulate;
     dtype type, out_type;
 } matmul_args;
@@ -60,7 +64,7 @@ typedef struct matmul_args {
 typedef struct bias_backward_args {
     float *d_bias;
     const void *d_out;
-    size_t rows, cols;
+    size_t rows, cols, leaves;
     bool overwrite;
     dtype type;
 } bias_backward_args;
@@ -101,7 +105,7 @@ typedef struct layernorm_backward_args {
     float *d_gain, *d_bias;
     const void *d_out, *in, *gain, *d_residual;
     const float *mean, *rstd;
-    size_t rows, cols;
+    size_t rows, cols, leaves;
     bool overwrite;
     dtype type;
 } layernorm_backward_args;
@@ -124,7 +128,7 @@ typedef struct rmsnorm_backward_args {
     float *d_gain;
     const void *d_out, *in, *gain, *d_residual;
     const float *rstd;
-    size_t rows, cols;
+    size_t rows, cols, leaves;
     bool overwrite;
     dtype type;
 } rmsnorm_backward_args;
@@ -303,14 +307,15 @@ size_t attention_backward_scratch_bytes(const attention_shape *shape);
  *
  *   total  NULL, or [1], the sum over several calls, each for some of the rows: these rows are
  *          added to *total, one after the other (`fast` may sum them first), and *loss is *total
- *          rounded. The caller zeroes it before the first call; rows > 0 */
+ *          rounded. The caller zeroes it before the first call; rows > 0
+ *   leaves above 1: loss is [leaves], and each group of rows has its own; total is NULL */
 enum { NO_TARGET = -100 }; /* ignore_index of PyTorch's cross_entropy */
 typedef struct cross_entropy_args {
     float *loss;
     void *d_logits;
     const void *logits;
     const int32_t *targets;
-    size_t rows, vocab;
+    size_t rows, vocab, leaves;
     dtype type;
     double *total;
 } cross_entropy_args;
@@ -330,6 +335,9 @@ typedef struct ops {
 #define OP(op, ...) fsdp_status (*op)(stream *, const op##_args *);
 #include "common/ops/op_list.h"
     const sum_kernels *sums; /* the kernels of running sums for this table */
+    /* whether operations of `type` take `leaves`, and a row's results do not depend on the number
+     * of rows in a call; NULL: no */
+    bool (*leaves_sum)(dtype type);
 } ops;
 
 /* ops_cpu_fast -- the table of oneDNN and vector code; ops_cpu_portable -- the table of plain

@@ -59,28 +59,36 @@ ROW_FN void layernorm_backward_row(const layernorm_backward_args *a, size_t r, d
     }
 }
 
+typedef struct row_range {
+    size_t begin, end;
+} row_range;
+
+/* all_rows -- all of `rows`. */
+ROW_FN row_range all_rows(size_t rows)
+{
+    const row_range all = {0, rows};
+    return all;
+}
+
 /* bias_backward_columns -- the columns [begin, begin + width) of a sum over rows, in their order:
  * sum[c] += d_out[r,begin + c]. */
-ROW_FN void bias_backward_columns(const bias_backward_args *a, size_t begin, size_t width,
-                                  float *sum, dtype type)
+ROW_FN void bias_backward_columns(const bias_backward_args *a, row_range rows, size_t begin,
+                                  size_t width, float *sum, dtype type)
 {
-    for (size_t r = 0; r < a->rows; r++) {
+    for (size_t r = rows.begin; r < rows.end; r++) {
         const void *d_out = row_at(a->d_out, r * a->cols + begin, type);
         for (size_t c = 0; c < width; c++)
             sum[c] += row_load(d_out, c, type);
     }
 }
 
-typedef struct norm_sums {
-    float *gain, *bias; /* [width] */
-} norm_sums;
-
-/* layernorm_backward_columns -- the same: sums of d_out * norm for d_gain, of d_out for d_bias. */
-ROW_FN void layernorm_backward_columns(const layernorm_backward_args *a, size_t begin, size_t width,
-                                       norm_sums sum, dtype type)
+/* layernorm_backward_columns -- the same, sum [2,width]: of d_out * norm for d_gain, of d_out for
+ * d_bias. */
+ROW_FN void layernorm_backward_columns(const layernorm_backward_args *a, row_range rows,
+                                       size_t begin, size_t width, float *sum, dtype type)
 {
-    float *__restrict__ gain = sum.gain, *__restrict__ bias = sum.bias;
-    for (size_t r = 0; r < a->rows; r++) {
+    float *__restrict__ gain = sum, *__restrict__ bias = sum + width;
+    for (size_t r = rows.begin; r < rows.end; r++) {
         const void *d_out = row_at(a->d_out, r * a->cols + begin, type);
         const void *in = row_at(a->in, r * a->cols + begin, type);
         const float mean = a->mean[r], rstd = a->rstd[r];
@@ -127,10 +135,10 @@ ROW_FN void rmsnorm_backward_row(const rmsnorm_backward_args *a, size_t r, dtype
 }
 
 /* rmsnorm_backward_columns -- as layernorm_backward_columns, for d_gain. */
-ROW_FN void rmsnorm_backward_columns(const rmsnorm_backward_args *a, size_t begin, size_t width,
-                                     float *sum, dtype type)
+ROW_FN void rmsnorm_backward_columns(const rmsnorm_backward_args *a, row_range rows, size_t begin,
+                                     size_t width, float *sum, dtype type)
 {
-    for (size_t r = 0; r < a->rows; r++) {
+    for (size_t r = rows.begin; r < rows.end; r++) {
         const void *d_out = row_at(a->d_out, r * a->cols + begin, type);
         const void *in = row_at(a->in, r * a->cols + begin, type);
         for (size_t c = 0; c < width; c++)

@@ -248,7 +248,8 @@ static void run_matmul_forms(const ops_case *c, const ops *o, arrays *in)
 static void run_bias(const ops_case *c, const ops *o, arrays *in)
 {
     const size_t rows = c->x[0], cols = c->x[1];
-    CALL(bias_backward, result_f32(in, cols), input(in, rows * cols), rows, cols, false, in->type);
+    CALL(bias_backward, result_f32(in, cols), input(in, rows * cols), rows, cols, 0, false,
+         in->type);
 }
 
 /* x: batch, seq_len, width, vocab, no_positions, equal tokens. d_wpe has 9 positions more than

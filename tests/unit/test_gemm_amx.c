@@ -8,15 +8,35 @@
 #include "tests/unit/fence.h"
 #include "tests/unit/unit_lib.h"
 
+/* The kernel of the library, and the same source with tiles in C. */
+typedef void (*kernel)(const gemm_args *g);
+#ifdef __x86_64__
+#define gemm_amx      gemm_emulated
+#define gemm_amx_open gemm_emulated_open
+#include "tests/unit/tiles.h"
+#include "common/ops/gemm_amx.c"
+#undef gemm_amx
+#undef gemm_amx_open
+static kernel emulated(void)
+{
+    return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") ? gemm_emulated
+                                                                                    : NULL;
+}
+#else
+static kernel emulated(void)
+{
+    return NULL;
+}
+#endif
+
 static uint16_t *a, *b; /* one row for each token; each array ends where its memory ends */
 static float *c;
+static kernel multiply_by;
 
-static void needs_amx(void)
+static void use(bool tiles)
 {
-    static int has = -1;
-    if (has < 0)
-        has = gemm_amx_open();
-    if (!has)
+    multiply_by = tiles ? gemm_amx_open() ? gemm_amx : NULL : emulated();
+    if (multiply_by == NULL)
         skip();
 }
 
@@ -47,19 +67,20 @@ static void check(size_t m, size_t n, size_t k, size_t more, size_t shift, bool 
     }
     for (size_t i = 0; i < elems; i++)
         c[i] = i % ldc < n ? 3 : UNTOUCHED;
-    gemm_amx(&(gemm_args){.c = c,
-                          .a = a,
-                          .b = b,
-                          .m = m,
-                          .n = n,
-                          .k = k,
-                          .ldc = ldc,
-                          .lda = m,
-                          .ldb = n,
-                          .a_type = DTYPE_BF16,
-                          .b_type = DTYPE_BF16,
-                          .trans_a = true,
-                          .accumulate = accumulate});
+    multiply_by(&(gemm_args){.c = c,
+                             .a = a,
+                             .b = b,
+                             .m = m,
+                             .n = n,
+                             .k = k,
+                             .ldc = ldc,
+                             .lda = m,
+                             .ldb = n,
+                             .a_type = DTYPE_BF16,
+                             .b_type = DTYPE_BF16,
+                             .trans_a = true,
+                             .accumulate = accumulate,
+                             .streams = true});
     for (size_t i = 0; i < m; i++)
         for (size_t j = 0; j < ldc && i * ldc + j < elems; j++) {
             int sum = accumulate ? 3 : 0;
@@ -72,11 +93,10 @@ static void check(size_t m, size_t n, size_t k, size_t more, size_t shift, bool 
         }
 }
 
-TEST(test_edges)
+static void edges(void)
 {
     static const size_t M[] = {1, 16, 31, 33, 256}, N[] = {1, 17, 32, 47, 384};
     static const size_t K[] = {1, 2, 31, 64, 1025};
-    needs_amx();
     for (int i = 0; i < 5; i++)
         for (int j = 0; j < 5; j++) {
             check(M[i], N[j], K[(i + j) % 5], 0, (size_t)i % 3, j % 2);
@@ -94,10 +114,9 @@ static uint16_t drawn(size_t i)
 }
 
 /* An element has the same bits in a product of one element, and in one of many. */
-TEST(test_bits_of_any_shape)
+static void bits_of_any_shape(void)
 {
     enum { M = 100, N = 80, K = 1100 };
-    needs_amx();
     a = before_a_fence(M * K * sizeof *a);
     b = before_a_fence(N * K * sizeof *b);
     c = before_a_fence(M * N * sizeof *c);
@@ -117,7 +136,7 @@ TEST(test_bits_of_any_shape)
                    .a_type = DTYPE_BF16,
                    .b_type = DTYPE_BF16,
                    .trans_a = true};
-    gemm_amx(&g);
+    multiply_by(&g);
     for (size_t i = 0; i < M; i += 9)
         for (size_t j = 0; j < N; j += 7) {
             float alone;
@@ -125,9 +144,33 @@ TEST(test_bits_of_any_shape)
             g.a = a + i;
             g.b = b + j;
             g.m = g.n = 1;
-            gemm_amx(&g);
+            multiply_by(&g);
             assert_memory_equal(&alone, &c[i * N + j], sizeof alone);
         }
+}
+
+TEST(test_edges)
+{
+    use(true);
+    edges();
+}
+
+TEST(test_bits_of_any_shape)
+{
+    use(true);
+    bits_of_any_shape();
+}
+
+TEST(test_edges_emulated)
+{
+    use(false);
+    edges();
+}
+
+TEST(test_bits_of_any_shape_emulated)
+{
+    use(false);
+    bits_of_any_shape();
 }
 
 int main(void)

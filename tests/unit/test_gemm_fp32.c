@@ -83,12 +83,13 @@ static void edges(bool avx512)
                                      .k = K[(i + j + form) % 5],
                                      .trans_a = form & 1,
                                      .trans_b = form & 2,
-                                     .accumulate = form & 4};
+                                     .accumulate = form & 4,
+                                     .streams = (i + j) % 2};
                 check(g, more);
             }
     /* all rows of b in one set of the cache; aligned rows of c, written past the caches */
     check((gemm_args){.m = 20, .n = 64, .k = 300}, 1024 - 64);
-    check((gemm_args){.m = 20, .n = 96, .k = 300, .trans_a = true}, 0);
+    check((gemm_args){.m = 20, .n = 96, .k = 300, .trans_a = true, .streams = true}, 0);
     check((gemm_args){.m = 20, .n = 1024, .k = 70, .trans_a = true}, 0);
 }
 

@@ -62,7 +62,7 @@ TEST(test_layers)
 {
     const dtype bf16 = DTYPE_BF16;
     WORK(bias_backward, 15, 4 * (15 + 10), "A20w B60r", AT(A), AT(B), .rows = 3, .cols = 5);
-    WORK(bias_backward, 15, 2 * 15 + 4 * 5, "A20w B30r", AT(A), AT(B), 3, 5, true, bf16);
+    WORK(bias_backward, 15, 2 * 15 + 4 * 5, "A20w B30r", AT(A), AT(B), 3, 5, 0, true, bf16);
     COST(embedding, 30, 4 * (60 + 6 + 15), .wpe = AT(C), .batch = 2, .seq_len = 3, .width = 5);
     WORK(embedding, 0, 4 * (60 + 6), "A120w B220r D24r", AT(A), AT(B), NULL, AT(D), 2, 3, 5, 11,
          DTYPE_F32);
@@ -79,7 +79,7 @@ TEST(test_layers)
     COST(layernorm_backward, 270, 4 * (45 + 25 + 6), .rows = 3, .cols = 5);
     WORK(layernorm_backward, 285, 2 * (60 + 5) + 4 * (10 + 6),
          "A30w B20w C20w D30r E30r F10r G12r H12r I30r", AT(A), AT(B), AT(C), AT(D), AT(E), AT(F),
-         AT(I), AT(G), AT(H), 3, 5, true, bf16);
+         AT(I), AT(G), AT(H), 3, 5, 0, true, bf16);
     COST(rmsnorm, 60, 4 * (30 + 5 + 3), .rows = 3, .cols = 5);
     COST(rmsnorm, 60, 2 * 35 + 4 * 3, .rows = 3, .cols = 5, .type = bf16);
     COST(rmsnorm_backward, 180, 4 * (45 + 5 + 10 + 3), .rows = 3, .cols = 5);
@@ -153,14 +153,14 @@ TEST(test_images)
 TEST(test_the_rest)
 {
     const dtype bf16 = DTYPE_BF16;
-    WORK(cross_entropy, 60, 4 * (15 + 3 + 1), "A4w C60r D12r", AT(A), NULL, AT(C), AT(D), 3, 5,
+    WORK(cross_entropy, 60, 4 * (15 + 3 + 1), "A4w C60r D12r", AT(A), NULL, AT(C), AT(D), 3, 5, 0,
          DTYPE_F32, NULL);
     WORK(cross_entropy, 75, 4 * (30 + 3 + 1), "A4w B60w C60r D12r", AT(A), AT(B), AT(C), AT(D), 3,
-         5, DTYPE_F32, NULL);
+         5, 0, DTYPE_F32, NULL);
     WORK(cross_entropy, 75, 2 * 30 + 4 * (3 + 1), "A4w B30w C30r D12r", AT(A), AT(B), AT(C), AT(D),
-         3, 5, bf16, NULL);
+         3, 5, 0, bf16, NULL);
     op_work total = cross_entropy_work(
-        &(cross_entropy_args){AT(A), NULL, AT(C), AT(D), 3, 5, DTYPE_F32, AT(E)});
+        &(cross_entropy_args){AT(A), NULL, AT(C), AT(D), 3, 5, 0, DTYPE_F32, AT(E)});
     expect_work(&total, "cross_entropy", total.info.cost.flops, total.info.cost.bytes,
                 "A4w E8w C60r D12r");
     WORK(cast, 0, 42, "A14w B28r", AT(A), AT(B), bf16, DTYPE_F32, 7);
@@ -295,14 +295,14 @@ static void launch_layers(rig *r)
 {
     const dtype t = DTYPE_F32;
     float *f = r->f, *g = r->g, *h = r->h, *y = r->y, *z = r->z, *w = r->w;
-    LAUNCHES(matmul, y, f, g, NULL, NULL, 2, 2, 2, false, false, false, t, t);
-    LAUNCHES(bias_backward, h, g, 1, 2, false, t);
+    LAUNCHES(matmul, y, f, g, NULL, NULL, 2, 2, 2, 0, false, false, false, t, t);
+    LAUNCHES(bias_backward, h, g, 1, 2, 0, false, t);
     LAUNCHES(embedding, y, f, NULL, &r->token, 1, 1, 2, 1, t);
     LAUNCHES(embedding_backward, h, NULL, f, &r->token, 1, 1, 2, 1, t);
     LAUNCHES(layernorm, y, z, w, f, g, g, 1, 2, 1, t);
-    LAUNCHES(layernorm_backward, y, h, h + 2, f, f, g, NULL, z, w, 1, 2, false, t);
+    LAUNCHES(layernorm_backward, y, h, h + 2, f, f, g, NULL, z, w, 1, 2, 0, false, t);
     LAUNCHES(rmsnorm, y, w, f, g, 1, 2, 1, t);
-    LAUNCHES(rmsnorm_backward, y, h, f, f, g, NULL, w, 1, 2, false, t);
+    LAUNCHES(rmsnorm_backward, y, h, f, f, g, NULL, w, 1, 2, 0, false, t);
     LAUNCHES(rope, y, .stride = 2, .batch = 1, .seq_len = 1, .n_head = 1, .head_dim = 2);
     LAUNCHES(gelu, y, f, 2, t);
     LAUNCHES(gelu_backward, y, f, g, 2, t);
@@ -310,7 +310,7 @@ static void launch_layers(rig *r)
     LAUNCHES(swiglu_backward, y, z, f, f, g, 2, t);
     LAUNCHES(attention, y, z, f, g, h, ONE_HEAD);
     LAUNCHES(attention_backward, w, w + 1, w + 2, f, y, f, g, h, z, ONE_HEAD);
-    LAUNCHES(cross_entropy, y, NULL, f, &r->token, 1, 2, t, NULL);
+    LAUNCHES(cross_entropy, y, NULL, f, &r->token, 1, 2, 0, t, NULL);
 }
 
 static void launch_the_rest(rig *r)
@@ -349,8 +349,8 @@ TEST_EACH(test_every_operation_tells,
     device_set_watch(d, &watch);
     launch_layers(&r);
     launch_the_rest(&r);
-    /* a table also holds its name and the sums */
-    assert_int_equal(r.n_ops, sizeof(ops) / sizeof(void (*)(void)) - 2);
+    /* a table also holds its name, the sums and leaves_sum */
+    assert_int_equal(r.n_ops, sizeof(ops) / sizeof(void (*)(void)) - 3);
     LAUNCHES_OF(&r, r.o->sums, add, .out = r.y, .a = r.f, .b = r.g, .elems = 2);
     uint16_t rounded[7];
     OK(r.o->sums->cast(

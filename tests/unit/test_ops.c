@@ -196,7 +196,7 @@ static void add_grads(const float *d_out, size_t batch, bool overwrite, param_gr
     ops_test_fill(2, 1.0f, gain, OW_C);
     for (int r = 0; r < OW_ROWS; r++)
         rstd[r] = 1.0f;
-    CALL(o, s, bias_backward, g->bias, d_out, rows, OW_C, overwrite, DTYPE_F32);
+    CALL(o, s, bias_backward, g->bias, d_out, rows, OW_C, 0, overwrite, DTYPE_F32);
     CALL(o, s, layernorm_backward, .d_in = d_in, .d_gain = g->norm_gain, .d_bias = g->norm_bias,
          .d_out = d_out, .in = x, .gain = gain, .mean = mean, .rstd = rstd, .rows = rows,
          .cols = OW_C, .overwrite = overwrite);
@@ -313,7 +313,7 @@ TEST(test_allowed_aliasing)
                       .type = t);
         SAME_IN_PLACE(cross_entropy, d_logits, logits, in, bytes, .loss = &loss[loss[0] != 0],
                       .targets = TARGETS, .rows = ROWS, .vocab = COLS, .type = t);
-        CALL(o, s, cross_entropy, &loss[2], NULL, in, TARGETS, ROWS, COLS, t, NULL);
+        CALL(o, s, cross_entropy, &loss[2], NULL, in, TARGETS, ROWS, COLS, 0, t, NULL);
         expect_same_bits(&loss[1], &loss[0], 1, "loss", "d_logits == logits");
         expect_same_bits(&loss[2], &loss[0], 1, "loss", "without d_logits");
         fill_as(DTYPE_F32, 1, in, N), fill_as(DTYPE_F32, 3, d, N);
@@ -330,12 +330,12 @@ TEST(test_loss_in_two_calls)
         float loss[2];
         double total = 0.0;
         enum { FIRST = 2 };
-        CALL(ops_table(t), s, cross_entropy, loss, out[0], in, TARGETS, ROWS, COLS, DTYPE_F32,
+        CALL(ops_table(t), s, cross_entropy, loss, out[0], in, TARGETS, ROWS, COLS, 0, DTYPE_F32,
              NULL);
         for (int part = 0; part < 2; part++)
             CALL(ops_table(t), s, cross_entropy, loss + 1, out[1] + part * FIRST * COLS,
                  in + part * FIRST * COLS, TARGETS + part * FIRST, part ? ROWS - FIRST : FIRST,
-                 COLS, DTYPE_F32, &total);
+                 COLS, 0, DTYPE_F32, &total);
         expect_same_bits(out[1], out[0], N, "cross_entropy", "in two calls");
         expect_same_bits(&loss[1], &loss[0], 1, "loss", "in two calls");
     }
