@@ -1,4 +1,5 @@
-/* leaf_sum.c -- the sums over the leaves of a micro-batch: losses, and gradients of a layer.
+/* leaf_sum.c -- the sums over the leaves of a micro-batch: losses, and gradients of a layer that is
+ * called for each leaf.
  *
  * A leaf is one sample: a sequence, an image. A micro-batch of b leaves is a node of the tree
  * (tree_sum.h), so its sum is recursive: sum the left half in place and the right half in separate

@@ -4,9 +4,10 @@
  *
  * loop.c has the two loops that call the hooks. The runner owns activations, scratch and token
  * buffers (activations.c). Parameters and gradients belong to the code that filled the views. In
- * fast mode a layer is called once, for all sequences of the micro-batch. In canonical mode it is
- * called once for each leaf (one sequence), between the same hooks, and a tree adds the gradients
- * and losses of the leaves (leaf_sum.c). The rest is the same.
+ * fast mode a layer is called once, for all sequences of the micro-batch. In canonical mode a tree
+ * adds the gradients and losses of the leaves (one sequence each). If the operations do that
+ * (ops.leaves_sum), a layer is still called once; if not, once for each leaf, between the same
+ * hooks (leaf_sum.c). The bits and the rest are the same.
  *
  * Activation checkpointing: the layers of a segment keep nothing in forward, and run again before
  * their backward, into memory that all segments share. A segment is a run of consecutive layers of

@@ -1,7 +1,9 @@
 /* cpu_leaves.c -- sums over the leaves of a micro-batch, while they are in a cache. */
 #include "common/ops/cpu_kernels.h"
 
-fsdp_status leaves_sum(leaf_fn fn, const void *args, leaf_part p, size_t n)
+/* Not inlined into itself, so that a level takes one array of stack. */
+__attribute__((noinline)) fsdp_status leaves_sum(leaf_fn fn, const void *args, leaf_part p,
+                                                 size_t n)
 {
     if (n <= 1)
         return fn(args, &p);

@@ -69,7 +69,7 @@ static fsdp_status leaf_products(const void *args, const leaf_part *p)
 static fsdp_status sum_leaves(const matmul_job *j, const gemm_args *g)
 {
     const bool copies = j->gemm == gemm_portable;
-    const size_t rows = copies ? LEAF_ROWS : TILE_M, cols = copies ? TILE_N : 48;
+    const size_t rows = copies ? 96 : 256, cols = LEAVES_ELEMS / rows;
     matmul_job part = *j;
     for (size_t row = 0; row < g->m; row += rows)
         for (size_t col = 0; col < g->n; col += cols) {

@@ -221,8 +221,8 @@ done
 
 # activations REDUCTION BATCH p PART FROM EVERY OPTIONS -- train one step on two ranks and compare the activations with
 # their formula. The layers of a block are attention and MLP; their PART (block, attn, mlp; -: none) runs again in each
-# EVERY-th block from FROM on. A call of a layer takes the whole batch; in canonical mode it takes one sequence, so
-# there are as many calls as sequences.
+# EVERY-th block from FROM on. A call of a layer takes the whole batch. In canonical mode portable operations sum by sequences,
+# so this holds too, except for the embedding and a loss in chunks, which are called for each sequence.
 #
 # A layer keeps its output and, for its backward, the mean and deviation of each row and the norm. In addition,
 # attention keeps q, k and v, a logarithm for each row and head, and the output of the heads; MLP keeps the wide array;
@@ -242,6 +242,7 @@ activations() {
     [ $chunk -gt 0 ] && set -- "$@" --chunk-loss=$chunk --vocab-size 5000 && title="$title, chunks of $chunk"
     [ $freeze = half ] && set -- "$@" --freeze 'transformer.w*,transformer.h.0.*,transformer.h.1.attn.*,transformer.h.1.ln_1.*'
     [ "$p" = 2 ] && type=bf16
+    [ "$reduction" = canonical ] && set -- "$@" --ops portable
     case $part in
     attn) set -- "$@" "--gradient-checkpointing=attention,from:$from,every:$every" ;;
     mlp | block) set -- "$@" "--gradient-checkpointing=$part,from:$from,every:$every" ;;
@@ -253,15 +254,18 @@ activations() {
         function max(x, y) { return x > y ? x : y }
         BEGIN {
             T = 16; V = chunk ? 5000 : 100; heads = n_heads
-            calls = reduction == "canonical" ? b : 1
-            rows = b * T / calls
+            leaves = reduction == "canonical" ? b : 1
+            calls = chunk ? leaves : 1 # of the head
+            rows = b * T
             array = room(rows * d, p)
             norm = 2 * room(rows, 4) + array
             kept["attn"] = norm + room(rows * 3 * d, p) + room(rows * heads, 4) + array
             kept["mlp"] = norm + room(rows * 4 * d, p)
-            kept["head"] = norm + (chunk ? 0 : room(rows * V, p))
-            sink = array + room(2 * d, 4)
-            scratch = sink + room(rows * 4 * d, p) # MLP; attention and (without chunks) the head take less
+            scratch = array + room(2 * d, 4) + room(rows * 4 * d, p) # MLP; attention and (without chunks) the head take less
+            rows /= calls
+            norm = 2 * room(rows, 4) + room(rows * d, p)
+            sink = room(rows * d, p) + room(2 * d, 4)
+            kept["head"] = calls * (norm + (chunk ? 0 : room(rows * V, p)))
             if (chunk) scratch = max(scratch, max(sink, norm) + room((chunk < rows ? chunk : rows) * V, p) + room(1, 8))
             split("embed attn mlp attn mlp attn mlp head", layer, " ")
             for (i = 1; i <= 6; i++) {
@@ -270,14 +274,14 @@ activations() {
             }
             for (i = 0; i < 8; i++) {
                 inside = again[i] && again[i + 1] && layer[i + 1] == "attn" # the next layer is in the same segment
-                if (i + 1 >= border && i < 7 && !inside) sum += calls * array
-                if (inside) shared_out = calls * array
-                if (i >= border && !again[i]) sum += calls * kept[layer[i + 1]]
+                if (i + 1 >= border && i < 7 && !inside) sum += array
+                if (inside) shared_out = array
+                if (i >= border && !again[i]) sum += kept[layer[i + 1]]
                 else scratch = max(scratch, kept[layer[i + 1]])
-                segment = !again[i] ? 0 : (layer[i + 1] == "mlp" ? segment : 0) + calls * kept[layer[i + 1]]
+                segment = !again[i] ? 0 : (layer[i + 1] == "mlp" ? segment : 0) + kept[layer[i + 1]]
                 shared_kept = max(shared_kept, segment)
             }
-            want = sum + shared_out + shared_kept + 2 * calls * array + scratch + 4 * calls + 2 * 4 * b * T
+            want = sum + shared_out + shared_kept + 2 * array + scratch + 4 * leaves + 2 * 4 * b * T
         }
         $1 == "memory" && $2 == "activations" { is = $3; issued = $4 }
         END {

@@ -10,7 +10,7 @@ set -u
 cd "$(dirname "$0")/../.." || exit 2
 BUILD=${1:-build}
 RANKS=4
-OPTIONS='--size small --seq-len 64 --global-batch 8 --steps 3 --synthetic 100000 --reduction canonical'
+OPTIONS='--size small --seq-len 64 --global-batch 8 --steps 3 --synthetic 100000 --reduction canonical --ops portable'
 . tests/tools/env.sh
 OUT=$BUILD/report
 rm -rf "$OUT" && mkdir -p "$OUT" || exit 1
