@@ -93,6 +93,7 @@ compare() {
 cat >"$dir/words" <<'WORDS'
 xeon=tests/bench/results/intel-xeon-2-cores.md avx2=tests/bench/results/intel-xeon-avx2-2-cores.md
 epyc=tests/bench/results/amd-epyc-avx2-2-cores-llama.md
+zen5=tests/bench/results/amd-epyc-zen5-2-cores.md zen5v=tests/bench/results/amd-epyc-zen5-avx2-2-cores.md
 ask() { "$B/fsdp_train" "$@"; }
 held() { make -s BUILD="$B/avx2" MARCH=-march=x86-64-v3 all >&2 && ONEDNN_MAX_CPU_ISA=AVX2 "$@"; }
 cells() {
@@ -105,6 +106,10 @@ cells() {
             is { for (i = 1; i <= split(columns, c, ","); i++) print $(c[i] + 1); found = 1; exit }
             END { exit !found }' "$page" || { echo "$page has no row $row" >&2 && return 1; }
     done
+}
+parts() { # of the table of what stands between a step and its limit
+    awk -F ' *[|] *' 'NF == 12' "$1" >"$T/parts"
+    cells "$T/parts" "$2" "$3"
 }
 limit=''
 gflop() {
