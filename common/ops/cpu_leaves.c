@@ -7,7 +7,7 @@ __attribute__((noinline)) fsdp_status leaves_sum(leaf_fn fn, const void *args, l
 {
     if (n <= 1)
         return fn(args, &p);
-    _Alignas(64) float half[LEAVES_ELEMS];
+    _Alignas(64) float half[LEAVES_ELEMS + LEAVES_SLACK];
     FSDP_ASSERT(p.rows * p.cols <= LEAVES_ELEMS && n % 2 == 0);
     const leaf_part left = {
         .out = half, .rows = p.rows, .cols = p.cols, .ld = p.cols, .leaf = p.leaf};
