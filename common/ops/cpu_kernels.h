@@ -109,7 +109,7 @@ typedef struct gemm_args {
     size_t ldc, lda, ldb;
     dtype a_type, b_type;
     bool trans_a, trans_b, accumulate;
-    const leaf_left *left; /* gemm_fp32: of n columns, added to the products; NULL: none */
+    const leaf_left *left; /* of n columns, added to the products; NULL: none. Not by oneDNN */
     bool streams;          /* c is not read soon: it may be written past the caches */
 } gemm_args;
 typedef fsdp_status (*gemm_fn)(const gemm_args *g);
@@ -120,7 +120,7 @@ fsdp_status gemm_portable(const gemm_args *g);
 
 /* gemm_dnnl -- gemm_fp32, or oneDNN's sgemm where the processor has neither AVX-512 nor AVX2. For
  * two bf16 operands oneDNN's bf16 product, if the processor has the instructions and the product is
- * large; with AMX gemm_amx for weight gradients. Built without oneDNN, gemm_portable takes its
+ * large; with AMX gemm_amx. Built without oneDNN, gemm_portable takes its
  * place.
  *   m       at most GEMM_MAX_M if an operand is bf16
  *   errors  FSDP_ENOMEM */
@@ -135,9 +135,9 @@ enum { GEMM_MAX_M = 256 };
 bool gemm_fp32_open(bool has_avx512, bool has_avx2);
 void gemm_fp32(const gemm_args *g);
 
-/* gemm_amx -- a gemm of bf16 operands with trans_a and without trans_b, of at most 384 columns. Its
- * bits depend on k and on the values too. gemm_amx_open returns whether gemm_amx can be called; it
- * asks Linux for the memory of tiles, for all threads of the process. */
+/* gemm_amx -- a gemm of bf16 operands, of at most 384 columns (256 rows if trans_b), not with both
+ * transposed. Its bits depend on k and on the values too. gemm_amx_open returns whether gemm_amx
+ * can be called; it asks Linux for the memory of tiles, for all threads of the process. */
 bool gemm_amx_open(void);
 void gemm_amx(const gemm_args *g);
 

@@ -47,7 +47,8 @@ static fsdp_status leaf_products(const void *args, const leaf_part *p)
 {
     const matmul_job *j = args;
     const size_t k = j->args.k / j->args.leaves;
-    const bool adds = j->gemm == gemm_dnnl; /* by gemm_fp32, or leaves are not summed here */
+    const bool adds =
+        j->gemm == gemm_dnnl; /* by gemm_fp32 or gemm_amx; else leaves are not summed here */
     gemm_args g = j->at;
     g.a = row_at(g.a, p->leaf * k * g.lda, g.a_type);
     g.b = row_at(g.b, p->leaf * k * g.ldb, g.b_type);
@@ -69,7 +70,7 @@ static fsdp_status leaf_products(const void *args, const leaf_part *p)
 static fsdp_status sum_leaves(const matmul_job *j, const gemm_args *g)
 {
     const bool copies = j->gemm == gemm_portable;
-    const size_t rows = copies ? 96 : 256, cols = LEAVES_ELEMS / rows;
+    const size_t rows = copies ? 96 : 128, cols = LEAVES_ELEMS / rows;
     matmul_job part = *j;
     for (size_t row = 0; row < g->m; row += rows)
         for (size_t col = 0; col < g->n; col += cols) {

@@ -1,15 +1,16 @@
-/* gemm_amx.c -- weight gradients in bf16 by the tiles of Intel's AMX: c (+)= aT b, where a [k,m]
- * and b [k,n] have one row for each token.
+/* gemm_amx.c -- products in bf16 by the tiles of Intel's AMX. See cpu_kernels.h.
  *
  * A tile is 16 rows of 64 bytes. One instruction (TDPBF16PS) adds the products of 16 x 32 elements
- * of aT and 32 x 16 of b to 16 x 16 sums in fp32. Four sums, 32 x 32 elements of c, take all of k
- * in order, two operand tiles each for two of them, so a load serves two products.
+ * of op(a) and 32 x 16 of op(b) to 16 x 16 sums in fp32. Four sums, 32 x 32 elements of c, take all
+ * of k in order, two operand tiles each for two of them, so a load serves two products.
  *
- * AMX wants aT by rows and pairs of rows of b interleaved, so both are packed: b once for
- * DEPTH tokens, aT by 32 rows at a time. Packing costs (m + n) k loads and stores for m n k
- * products. What is missing at the edges is packed as zeros. So an element of c is the same
- * sequence of operations whatever m, n and the element's place are, and its bits do not depend on
- * them. */
+ * AMX wants op(a) by rows and pairs of rows of op(b) interleaved, so both are packed: op(b) once
+ * for DEPTH of k, op(a) by 32 rows at a time. Packing costs (m + n) k loads and stores for m n k
+ * products. Interleaving b that is stored by columns (forward's weights) would cost the most, so
+ * then c is computed as its transpose, bT aT: of the few rows of a the columns are interleaved.
+ *
+ * What is missing at the edges is packed as zeros. So an element of c is the same sequence of
+ * operations whatever m, n and the element's place are, and its bits do not depend on them. */
 #include "common/ops/cpu_kernels.h"
 
 #if defined __x86_64__ && defined __linux__
@@ -74,6 +75,16 @@ AMX_FN __m512i row_part(const uint16_t *x, size_t ld, size_t p, size_t k, size_t
     return _mm512_maskz_loadu_epi16(there, there ? x + p * ld : x);
 }
 
+/* out [32][depth]: rows 0 to m - 1 of x [m][ld], k elements of each. */
+AMX_FN void pack_a_rows(const uint16_t *x, size_t ld, size_t k, size_t m, size_t depth,
+                        uint16_t *out)
+{
+    for (size_t i = 0; i < BLOCK; i++)
+        for (size_t p = 0; p < depth; p += 32)
+            _mm512_store_si512(out + i * depth + p,
+                               row_part(p < k ? x + p : x, ld, i, p < k ? m : 0, k - p));
+}
+
 /* out [32][depth]: columns 0 to n - 1 of x [k][ld], as rows. */
 AMX_FN void pack_a(const uint16_t *x, size_t ld, size_t k, size_t n, size_t depth, uint16_t *out)
 {
@@ -111,6 +122,21 @@ AMX_FN void pack_b(const uint16_t *x, size_t ld, size_t k, size_t n, size_t dept
     }
 }
 
+/* The same of rows 0 to n - 1 of x [n][ld], k elements of each, as columns. */
+AMX_FN void pack_b_rows(const uint16_t *x, size_t ld, size_t k, size_t n, size_t depth,
+                        uint16_t *out)
+{
+    for (size_t half = 0; half < BLOCK; half += 16)
+        for (size_t p = 0; p < depth; p += 32) {
+            __m512i r[16];
+            for (size_t i = 0; i < 16; i++)
+                r[i] = row_part(p < k ? x + p : x, ld, half + i, p < k ? n : 0, k - p);
+            transpose(r);
+            for (size_t i = 0; i < 16; i++)
+                _mm512_store_si512(out + (p + 2 * i) * BLOCK + 2 * half, r[i]);
+        }
+}
+
 /* c [32][32] = a [32][depth] b, or added to c. */
 AMX_FN void multiply(const uint16_t *a, const uint16_t *b, size_t depth, bool adds, float *c)
 {
@@ -142,6 +168,26 @@ AMX_FN void multiply(const uint16_t *a, const uint16_t *b, size_t depth, bool ad
     _tile_stored(3, c + 16 * BLOCK + 16, BYTES);
 }
 
+/* Transpose 32 x 32 elements. */
+AMX_FN void flip(float block[BLOCK * BLOCK])
+{
+    for (size_t i = 0; i < BLOCK; i += 16)
+        for (size_t j = 0; j <= i; j += 16) {
+            float *const x = block + i * BLOCK + j, *const y = block + j * BLOCK + i;
+            __m512i r[16], t[16];
+            for (size_t q = 0; q < 16; q++) {
+                r[q] = _mm512_load_si512(x + q * BLOCK);
+                t[q] = _mm512_load_si512(y + q * BLOCK);
+            }
+            transpose(r);
+            transpose(t);
+            for (size_t q = 0; q < 16; q++) {
+                _mm512_store_si512(x + q * BLOCK, t[q]);
+                _mm512_store_si512(y + q * BLOCK, r[q]);
+            }
+        }
+}
+
 /* The first n of 16 elements. */
 AMX_FN __mmask16 first(size_t n)
 {
@@ -171,28 +217,67 @@ AMX_FN void block_store(const float block[BLOCK * BLOCK], float *c, size_t ldc, 
         }
 }
 
+/* block += the left siblings, from element `at` of each. */
+AMX_FN void add_left(const gemm_args *g, size_t at, size_t m, size_t n, float block[BLOCK * BLOCK])
+{
+    for (const leaf_left *left = g->left; left != NULL; left = left->next)
+        for (size_t i = 0; i < m; i++)
+            for (size_t j = 0; j < n; j++)
+                block[i * BLOCK + j] += left->x[at + i * g->n + j];
+}
+
+/* The packed operands of a block of c, for a part of k. */
+typedef struct packed_block {
+    const uint16_t *a, *b;
+    size_t depth;
+    bool adds, is_last;
+} packed_block;
+
+/* A block of c: rows i and columns j on. */
+AMX_FN void block_of_c(const gemm_args *g, size_t i, size_t j, const packed_block *x)
+{
+    _Alignas(64) float block[BLOCK * BLOCK];
+    const size_t m = min_size(g->m - i, BLOCK), n = min_size(g->n - j, BLOCK);
+    float *c = g->c + i * g->ldc + j;
+    if (x->adds)
+        block_load(c, g->ldc, m, n, block);
+    if (x->adds && g->trans_b)
+        flip(block);
+    multiply(x->a, x->b, x->depth, x->adds, block);
+    if (g->trans_b)
+        flip(block);
+    if (x->is_last)
+        add_left(g, i * g->n + j, m, n, block);
+    block_store(block, c, g->ldc, m, n, x->is_last && g->streams);
+}
+
 AMX_FN void gemm(const gemm_args *g)
 {
     _Alignas(64) uint16_t a[BLOCK * DEPTH], b[MAX_N * DEPTH];
-    _Alignas(64) float block[BLOCK * BLOCK];
+    const bool flips = g->trans_b;
+    const size_t rows = flips ? g->n : g->m, cols = flips ? g->m : g->n;
+    const size_t ld_a = flips ? g->ldb : g->lda, ld_b = flips ? g->lda : g->ldb;
+    const uint16_t *const x = flips ? g->b : g->a, *const y = flips ? g->a : g->b;
+    FSDP_ASSERT(cols <= MAX_N && g->k > 0 && !(g->trans_a && g->trans_b));
     tiles_open();
     for (size_t p = 0; p < g->k; p += DEPTH) {
         const size_t k = min_size(g->k - p, DEPTH), depth = size_round_up(k, 32);
-        const bool adds = g->accumulate || p > 0, is_last = p + k == g->k && g->streams;
-        const uint16_t *const from_a = (const uint16_t *)g->a + p * g->lda;
-        const uint16_t *const from_b = (const uint16_t *)g->b + p * g->ldb;
-        for (size_t j = 0; j < g->n; j += BLOCK)
-            pack_b(from_b + j, g->ldb, k, g->n - j, depth, b + j * depth);
-        for (size_t i = 0; i < g->m; i += BLOCK) {
-            const size_t m = min_size(g->m - i, BLOCK);
-            pack_a(from_a + i, g->lda, k, g->m - i, depth, a);
-            for (size_t j = 0; j < g->n; j += BLOCK) {
-                const size_t n = min_size(g->n - j, BLOCK);
-                float *c = g->c + i * g->ldc + j;
-                if (adds)
-                    block_load(c, g->ldc, m, n, block);
-                multiply(a, b + j * depth, depth, adds, block);
-                block_store(block, c, g->ldc, m, n, is_last);
+        packed_block part = {
+            .depth = depth, .adds = g->accumulate || p > 0, .is_last = p + k == g->k};
+        for (size_t j = 0; j < cols; j += BLOCK)
+            if (flips)
+                pack_b_rows(y + j * ld_b + p, ld_b, k, cols - j, depth, b + j * depth);
+            else
+                pack_b(y + p * ld_b + j, ld_b, k, cols - j, depth, b + j * depth);
+        for (size_t i = 0; i < rows; i += BLOCK) {
+            if (g->trans_a)
+                pack_a(x + p * ld_a + i, ld_a, k, rows - i, depth, a);
+            else
+                pack_a_rows(x + i * ld_a + p, ld_a, k, rows - i, depth, a);
+            part.a = a;
+            for (size_t j = 0; j < cols; j += BLOCK) {
+                part.b = b + j * depth;
+                block_of_c(g, flips ? j : i, flips ? i : j, &part);
             }
         }
     }
@@ -202,7 +287,6 @@ AMX_FN void gemm(const gemm_args *g)
 
 void gemm_amx(const gemm_args *g)
 {
-    FSDP_ASSERT(g->n <= MAX_N && g->k > 0);
     gemm(g);
 }
 #else

@@ -268,18 +268,19 @@ fsdp_status gemm_dnnl(const gemm_args *g)
         return dnnl_failed("dnnl_engine_create for", g, engine_status);
     if (g->a_type == DTYPE_F32 && g->b_type == DTYPE_F32)
         return sgemm(g);
-    if (g->a_type != g->b_type || g->a_type == DTYPE_F32 || g->m * g->n * g->k < MIN_BF16_MACS)
+    if (g->a_type != g->b_type)
         return sgemm_by_pieces(g);
-    if (has_amx && g->trans_a && !g->trans_b) {
+    if (has_amx && !(g->trans_a && g->trans_b)) {
         gemm_amx(g);
         return FSDP_OK;
     }
-    return has_bf16 ? gemm_bf16(g) : sgemm_by_pieces(g);
+    const bool pays = has_bf16 && g->m * g->n * g->k >= MIN_BF16_MACS;
+    return pays ? gemm_bf16(g) : sgemm_by_pieces(g);
 }
 bool gemm_dnnl_by_rows(dtype type)
 {
     pthread_once(&once, open_all);
-    return has_fp32 && (type == DTYPE_F32 || !has_bf16);
+    return has_fp32 && (type == DTYPE_F32 || has_amx || !has_bf16);
 }
 #else
 static void open_all(void)

@@ -1,4 +1,4 @@
-/* test_gemm_amx.c -- weight gradients by AMX: every element of products of all kinds of edges, no
+/* test_gemm_amx.c -- bf16 products by AMX: every element of products of all kinds of edges, no
  * byte around them, and bits that do not depend on the shape. Whole numbers make all sums exact, so
  * they are compared with integers. */
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static kernel emulated(void)
 }
 #endif
 
-static uint16_t *a, *b; /* one row for each token; each array ends where its memory ends */
+static uint16_t *a, *b; /* each array ends where its memory ends */
 static float *c;
 static kernel multiply_by;
 
@@ -53,20 +53,31 @@ static int value_b(size_t p, size_t j)
 /* Elements beside m x n of c, of ldc a row. */
 static const float UNTOUCHED = 12345;
 
-static void check(size_t m, size_t n, size_t k, size_t more, size_t shift, bool accumulate)
+/* How the operands are stored, and what is added. */
+typedef struct form {
+    bool trans_a, trans_b, accumulate, left;
+} form;
+
+static void check(size_t m, size_t n, size_t k, size_t more, size_t shift, form f)
 {
     const size_t ldc = n + more, elems = (m - 1) * ldc + n;
+    const size_t a_p = f.trans_a ? m : 1, a_i = f.trans_a ? 1 : k;
+    const size_t b_p = f.trans_b ? 1 : n, b_j = f.trans_b ? k : 1;
+    float *const left = before_a_fence(m * n * sizeof *left);
+    const leaf_left outer = {left, NULL}, inner = {left, &outer};
     a = before_a_fence(m * k * sizeof *a);
     b = before_a_fence(n * k * sizeof *b);
     c = before_a_fence((elems + shift) * sizeof *c);
     for (size_t p = 0; p < k; p++) {
         for (size_t i = 0; i < m; i++)
-            a[p * m + i] = bf16_from_f32((float)value_a(p, i));
+            a[p * a_p + i * a_i] = bf16_from_f32((float)value_a(p, i));
         for (size_t j = 0; j < n; j++)
-            b[p * n + j] = bf16_from_f32((float)value_b(p, j));
+            b[p * b_p + j * b_j] = bf16_from_f32((float)value_b(p, j));
     }
     for (size_t i = 0; i < elems; i++)
         c[i] = i % ldc < n ? 3 : UNTOUCHED;
+    for (size_t i = 0; i < m * n; i++)
+        left[i] = (float)(i % 19);
     multiply_by(&(gemm_args){.c = c,
                              .a = a,
                              .b = b,
@@ -74,22 +85,24 @@ static void check(size_t m, size_t n, size_t k, size_t more, size_t shift, bool 
                              .n = n,
                              .k = k,
                              .ldc = ldc,
-                             .lda = m,
-                             .ldb = n,
+                             .lda = f.trans_a ? m : k,
+                             .ldb = f.trans_b ? k : n,
                              .a_type = DTYPE_BF16,
                              .b_type = DTYPE_BF16,
-                             .trans_a = true,
-                             .accumulate = accumulate,
+                             .trans_a = f.trans_a,
+                             .trans_b = f.trans_b,
+                             .accumulate = f.accumulate,
+                             .left = f.left ? &inner : NULL,
                              .streams = true});
     for (size_t i = 0; i < m; i++)
         for (size_t j = 0; j < ldc && i * ldc + j < elems; j++) {
-            int sum = accumulate ? 3 : 0;
+            int sum = (f.accumulate ? 3 : 0) + (f.left ? 2 * (int)((i * n + j) % 19) : 0);
             for (size_t p = 0; p < k && j < n; p++)
                 sum += value_a(p, i) * value_b(p, j);
             const float want = j < n ? (float)sum : UNTOUCHED, got = c[i * ldc + j];
             if (got != want)
-                fail_msg("%zu x %zu x %zu, element %zu, %zu: %g, not %g", m, n, k, i, j,
-                         (double)got, (double)want);
+                fail_msg("%zu x %zu x %zu, %d %d, element %zu, %zu: %g, not %g", m, n, k, f.trans_a,
+                         f.trans_b, i, j, (double)got, (double)want);
         }
 }
 
@@ -97,13 +110,18 @@ static void edges(void)
 {
     static const size_t M[] = {1, 16, 31, 33, 256}, N[] = {1, 17, 32, 47, 384};
     static const size_t K[] = {1, 2, 31, 64, 1025};
-    for (int i = 0; i < 5; i++)
-        for (int j = 0; j < 5; j++) {
-            check(M[i], N[j], K[(i + j) % 5], 0, (size_t)i % 3, j % 2);
-            check(M[i], N[j], K[(i + 2 * j + 1) % 5], 16 * (size_t)(j % 3), 0, i % 2);
-        }
-    check(64, 64, 2100, 0, 0, false);
-    check(40, 50, 2100, 14, 0, true);
+    for (int way = 0; way < 3; way++) {
+        const bool trans_a = way == 0, trans_b = way == 2;
+        for (int i = 0; i < 5; i++)
+            for (int j = 0; j < 5; j++) {
+                check(M[i], N[j], K[(i + j) % 5], 0, (size_t)i % 3,
+                      (form){trans_a, trans_b, .accumulate = j % 2, .left = i % 2});
+                check(M[i], N[j], K[(i + 2 * j + 1) % 5], 16 * (size_t)(j % 3), 0,
+                      (form){trans_a, trans_b, .accumulate = i % 2});
+            }
+        check(64, 64, 2100, 0, 0, (form){trans_a, trans_b, .left = true});
+        check(40, 50, 2100, 14, 0, (form){trans_a, trans_b, .accumulate = true});
+    }
 }
 
 /* Finite numbers with all mantissas, so that the order of additions shows. */
@@ -124,29 +142,33 @@ static void bits_of_any_shape(void)
         a[i] = drawn(i);
     for (size_t i = 0; i < N * K; i++)
         b[i] = drawn(i + 77777);
-    gemm_args g = {.c = c,
-                   .a = a,
-                   .b = b,
-                   .m = M,
-                   .n = N,
-                   .k = K,
-                   .ldc = N,
-                   .lda = M,
-                   .ldb = N,
-                   .a_type = DTYPE_BF16,
-                   .b_type = DTYPE_BF16,
-                   .trans_a = true};
-    multiply_by(&g);
-    for (size_t i = 0; i < M; i += 9)
-        for (size_t j = 0; j < N; j += 7) {
-            float alone;
-            g.c = &alone;
-            g.a = a + i;
-            g.b = b + j;
-            g.m = g.n = 1;
-            multiply_by(&g);
-            assert_memory_equal(&alone, &c[i * N + j], sizeof alone);
-        }
+    for (int way = 0; way < 3; way++) {
+        const bool trans_a = way == 0, trans_b = way == 2;
+        gemm_args g = {.c = c,
+                       .a = a,
+                       .b = b,
+                       .m = M,
+                       .n = N,
+                       .k = K,
+                       .ldc = N,
+                       .lda = trans_a ? M : K,
+                       .ldb = trans_b ? K : N,
+                       .a_type = DTYPE_BF16,
+                       .b_type = DTYPE_BF16,
+                       .trans_a = trans_a,
+                       .trans_b = trans_b};
+        multiply_by(&g);
+        for (size_t i = 0; i < M; i += 9)
+            for (size_t j = 0; j < N; j += 7) {
+                float alone;
+                g.c = &alone;
+                g.a = a + i * (trans_a ? 1 : K);
+                g.b = b + j * (trans_b ? K : 1);
+                g.m = g.n = 1;
+                multiply_by(&g);
+                assert_memory_equal(&alone, &c[i * N + j], sizeof alone);
+            }
+    }
 }
 
 TEST(test_edges)
