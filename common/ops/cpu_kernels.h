@@ -135,11 +135,13 @@ enum { GEMM_MAX_M = 256 };
 bool gemm_fp32_open(bool has_avx512, bool has_avx2);
 void gemm_fp32(const gemm_args *g);
 
-/* gemm_amx -- a gemm of bf16 operands, of at most 384 columns (256 rows if trans_b), not with both
- * transposed. Its bits depend on k and on the values too. gemm_amx_open returns whether gemm_amx
- * can be called; it asks Linux for the memory of tiles, for all threads of the process. */
+/* gemm_amx -- a gemm of bf16 operands, of at most GEMM_AMX_MAX_N columns, or so many rows if
+ * trans_b; not with both transposed. Its bits depend on k and on the values too. gemm_amx_open
+ * returns whether gemm_amx can be called; it asks Linux for the memory of tiles, for all threads of
+ * the process. */
 bool gemm_amx_open(void);
 void gemm_amx(const gemm_args *g);
+enum { GEMM_AMX_MAX_N = 384 };
 
 /* leaves_sum -- out [rows,cols], row stride ld = the sum of n leaves, a power of two, in the shape
  * of a tree, from number `leaf` on. rows * cols: at most LEAVES_ELEMS. fn writes the sum of one

@@ -22,7 +22,7 @@
 
 #define AMX_FN static __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512vl")))
 
-enum { BLOCK = 32, DEPTH = 1024, MAX_N = 384 };
+enum { BLOCK = 32, DEPTH = 1024, MAX_N = GEMM_AMX_MAX_N };
 enum { ASK_PERMISSION = 0x1023, TILE_DATA = 18 };          /* of arch_prctl */
 enum { HAS_TILES = 1 << 24, HAS_BF16_PRODUCTS = 1 << 22 }; /* of CPUID 7, in edx */
 

@@ -270,7 +270,7 @@ fsdp_status gemm_dnnl(const gemm_args *g)
         return sgemm(g);
     if (g->a_type != g->b_type)
         return sgemm_by_pieces(g);
-    if (has_amx && !(g->trans_a && g->trans_b)) {
+    if (has_amx && (g->trans_b ? !g->trans_a : g->n <= GEMM_AMX_MAX_N)) {
         gemm_amx(g);
         return FSDP_OK;
     }
