@@ -47,8 +47,6 @@ static fsdp_status leaf_products(const void *args, const leaf_part *p)
 {
     const matmul_job *j = args;
     const size_t k = j->args.k / j->args.leaves;
-    const bool adds =
-        j->gemm == gemm_dnnl; /* by gemm_fp32 or gemm_amx; else leaves are not summed here */
     gemm_args g = j->at;
     g.a = row_at(g.a, p->leaf * k * g.lda, g.a_type);
     g.b = row_at(g.b, p->leaf * k * g.ldb, g.b_type);
@@ -58,11 +56,8 @@ static fsdp_status leaf_products(const void *args, const leaf_part *p)
     g.n = p->cols;
     g.k = k;
     g.streams = g.streams && p->ld == j->at.ldc; /* not a left sibling */
-    g.left = adds ? p->left : NULL;
-    TRY(products(j, &g));
-    if (!adds)
-        leaf_add(p);
-    return FSDP_OK;
+    g.left = p->left;
+    return products(j, &g);
 }
 
 /* The tile by blocks, so that the leaves' sums stay in a cache. gemm_portable copies its operands,

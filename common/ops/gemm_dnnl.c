@@ -143,7 +143,7 @@ static fsdp_status sgemm_by_pieces(const gemm_args *g)
     return FSDP_OK;
 }
 
-/* ---- bf16 by oneDNN ----------------------------------------------------------------- */
+/* ---- bf16 by oneDNN -------------------------------------------------------------------------- */
 
 /* With fewer multiplications, expanding to fp32 is faster than creating a primitive. */
 static const size_t MIN_BF16_MACS = (size_t)1 << 19;
@@ -277,6 +277,7 @@ fsdp_status gemm_dnnl(const gemm_args *g)
     const bool pays = has_bf16 && g->m * g->n * g->k >= MIN_BF16_MACS;
     return pays ? gemm_bf16(g) : sgemm_by_pieces(g);
 }
+
 bool gemm_dnnl_by_rows(dtype type)
 {
     pthread_once(&once, open_all);

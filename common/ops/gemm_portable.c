@@ -162,5 +162,6 @@ fsdp_status gemm_portable(const gemm_args *g)
             }
         }
     }
+    leaf_add(&(leaf_part){.out = g->c, .rows = g->m, .cols = g->n, .ld = g->ldc, .left = g->left});
     return FSDP_OK;
 }

@@ -39,7 +39,7 @@ static float *draw(size_t elems, size_t from)
 /* Elements beside m x n of c, of ldc a row. */
 static const float UNTOUCHED = 12345;
 
-/* `more` elements from one stored row to the next, besides those of the product. */
+/* Stored rows begin `more` elements farther apart than they are long. */
 static void check(gemm_args g, size_t more)
 {
     g.lda = (g.trans_a ? g.m : g.k) + more;
