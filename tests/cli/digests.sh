@@ -185,4 +185,11 @@ refused 2 'values without digests' '--digest-values: expected --digests FILE bes
 refused 2 'a directory that is not there' '--digests /nowhere/d: /nowhere: No such file' 'a path in a directory' --digests /nowhere/d
 case_is 'what was refused leaves no file'
 [ -z "$(ls -A "$new")" ] || complain "there is $(ls -A "$new")"
+
+# Sequences of 7 x 12 floats end within a line of 64 bytes, so their outputs do not follow each other without gaps.
+odd="$canonical --size tiny --d-model 12 --n-head 2 --seq-len 7 --global-batch 8 --steps 3"
+case_is 'sequences with gaps between them: one device and 4 ranks'
+good 1 $odd --export "$work/odd-1"
+good 4 $odd --export "$work/odd-4"
+same_weights "$work/odd-1" "$work/odd-4"
 cli_end
