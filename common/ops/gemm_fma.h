@@ -4,31 +4,42 @@
  *   ISA, NAME(x)      the set's name for the compiler; x with a suffix for the set
  *   vector, LANES     a vector of LANES floats
  *   ROWS, VECTORS     a block of c, whose sums are in registers: ROWS of VECTORS * LANES elements
- *   LOAD, STORE, STREAM, SPREAD, ADD, MULTIPLY_ADD, INTERLEAVE_LOW, INTERLEAVE_HIGH: intrinsics */
+ *   LOAD, STORE, STREAM, SPREAD, ADD, MULTIPLY_ADD: intrinsics
+ *   LOAD_4X(x, ld)    4 floats of each fourth row: x, x + 4 ld, ...
+ *   UNPACK, AS_PAIRS, AS_SINGLES: interleaves floats or pairs of them in parts of four */
 
 #define ISA_FN static __attribute__((target(ISA)))
-enum { NAME(WIDTH) = VECTORS * LANES };
+enum { NAME(WIDTH) = VECTORS * LANES, NAME(PACKED) = ROWS % 8 == 0 ? 16 : 48 };
 
-/* The sums of a block's first `n` vectors of columns, a constant. */
-ISA_FN inline __attribute__((always_inline)) void NAME(sums)(const fma_block *x, const int n)
+/* The sums of a block of `n` vectors of columns; n and copies are constants. */
+ISA_FN inline __attribute__((always_inline)) void NAME(sums)(const fma_block *x, const int n,
+                                                             const bool copies)
 {
-    const float *row[ROWS], *b = x->b;
+    const float *a = x->a, *b = x->b;
+    const size_t ldb = copies ? x->ldb : (size_t)n * LANES;
+    float *panel = x->panel;
+    size_t row[ROWS];
     vector sum[ROWS][VECTORS];
 #pragma GCC unroll 8
     for (int i = 0; i < ROWS; i++) {
-        row[i] = x->a + (i < x->rows ? (size_t)i * x->row : 0);
+        row[i] = (size_t)i < x->rows ? (size_t)i * x->row : 0; /* others repeat row 0 */
 #pragma GCC unroll 3
         for (int j = 0; j < n; j++)
             sum[i][j] = x->adds ? LOAD(x->c + (size_t)i * x->ldc + j * LANES) : SPREAD(0.0f);
     }
-    for (size_t p = 0, at = 0; p < x->k; p++, at += x->step, b += x->ldb) {
+    for (size_t p = 0; p < x->k; p++, a += x->step, b += ldb) {
         vector y[VECTORS];
 #pragma GCC unroll 3
-        for (int j = 0; j < n; j++)
+        for (int j = 0; j < n; j++) {
             y[j] = LOAD(b + j * LANES);
+            __builtin_prefetch(b + j * LANES + AHEAD * ldb, 0, 3);
+            if (copies)
+                STORE(panel + j * LANES, y[j]);
+        }
+        panel += copies ? n * LANES : 0;
 #pragma GCC unroll 8
         for (int i = 0; i < ROWS; i++) {
-            const vector spread = SPREAD(row[i][at]);
+            const vector spread = SPREAD(a[row[i]]);
 #pragma GCC unroll 3
             for (int j = 0; j < n; j++)
                 sum[i][j] = MULTIPLY_ADD(spread, y[j], sum[i][j]);
@@ -54,122 +65,157 @@ ISA_FN inline __attribute__((always_inline)) void NAME(sums)(const fma_block *x,
         }
 }
 
-/* c [ROWS,cols] of a block, which is whole in memory. */
-ISA_FN __attribute__((noinline)) void NAME(multiply)(const fma_block *x, size_t cols)
+/* A block of ROWS rows and whole vectors of columns, which is whole in memory. */
+ISA_FN __attribute__((noinline)) void NAME(multiply)(const fma_block *x)
 {
-    if (cols > (VECTORS - 1) * LANES)
-        NAME(sums)(x, VECTORS);
-    else if (cols > LANES)
-        NAME(sums)(x, 2);
+    if (x->cols <= LANES)
+        NAME(sums)(x, 1, false);
+    else if (x->cols <= 2 * LANES && 2 < VECTORS)
+        NAME(sums)(x, 2, false);
+    else if (x->panel == NULL)
+        NAME(sums)(x, VECTORS, false);
     else
-        NAME(sums)(x, 1);
+        NAME(sums)(x, VECTORS, true);
 }
 
 /* A block at an edge of c: computed on the stack. */
-ISA_FN void NAME(multiply_edge)(fma_block x, size_t cols)
+ISA_FN void NAME(multiply_edge)(fma_block x)
 {
     _Alignas(64) float sums[ROWS * NAME(WIDTH)];
     float *const c = x.c;
     const size_t ldc = x.ldc;
-    for (int i = 0; i < x.rows && x.adds; i++)
-        memcpy(sums + i * NAME(WIDTH), c + (size_t)i * ldc, cols * sizeof *c);
+    for (size_t i = 0; i < x.rows && x.adds; i++)
+        memcpy(sums + i * NAME(WIDTH), c + i * ldc, x.cols * sizeof *c);
     x.c = sums;
     x.ldc = NAME(WIDTH);
     x.past = false;
-    NAME(multiply)(&x, cols);
-    for (int i = 0; i < x.rows; i++)
-        memcpy(c + (size_t)i * ldc, sums + i * NAME(WIDTH), cols * sizeof *c);
+    NAME(multiply)(&x);
+    for (size_t i = 0; i < x.rows; i++)
+        memcpy(c + i * ldc, sums + i * NAME(WIDTH), x.cols * sizeof *c);
 }
 
-/* Transpose LANES x LANES elements. Each round interleaves the first half of the vectors with the
- * second; it moves the lowest bit of a vector's number to the top of the element's. */
-ISA_FN inline __attribute__((always_inline)) void NAME(transpose)(vector r[LANES])
+/* out [LANES], row stride ld_out = the transpose of LANES x LANES elements of x: by parts of four
+ * elements of four rows. */
+ISA_FN inline __attribute__((always_inline)) void NAME(transpose)(const float *x, size_t ld,
+                                                                  float *out, size_t ld_out)
 {
 #pragma GCC unroll 4
-    for (int round = 1; round < LANES; round *= 2) {
-        vector t[LANES];
-#pragma GCC unroll 8
-        for (int i = 0; i < LANES / 2; i++) {
-            t[2 * i] = INTERLEAVE_LOW(r[i], r[i + LANES / 2]);
-            t[2 * i + 1] = INTERLEAVE_HIGH(r[i], r[i + LANES / 2]);
-        }
-#pragma GCC unroll 16
-        for (int i = 0; i < LANES; i++)
-            r[i] = t[i];
+    for (size_t q = 0; q < LANES; q += 4) {
+        const vector r0 = LOAD_4X(x + q, ld), r1 = LOAD_4X(x + q + ld, ld),
+                     r2 = LOAD_4X(x + q + 2 * ld, ld), r3 = LOAD_4X(x + q + 3 * ld, ld);
+        const vector low01 = UNPACK(lo, ps, r0, r1), high01 = UNPACK(hi, ps, r0, r1);
+        const vector low23 = UNPACK(lo, ps, r2, r3), high23 = UNPACK(hi, ps, r2, r3);
+        float *const to = out + q * ld_out;
+        STORE(to, AS_SINGLES(UNPACK(lo, pd, AS_PAIRS(low01), AS_PAIRS(low23))));
+        STORE(to + ld_out, AS_SINGLES(UNPACK(hi, pd, AS_PAIRS(low01), AS_PAIRS(low23))));
+        STORE(to + 2 * ld_out, AS_SINGLES(UNPACK(lo, pd, AS_PAIRS(high01), AS_PAIRS(high23))));
+        STORE(to + 3 * ld_out, AS_SINGLES(UNPACK(hi, pd, AS_PAIRS(high01), AS_PAIRS(high23))));
     }
 }
 
-/* panel [k][WIDTH] = the transpose of x [cols][k], row stride ld; columns beyond are zeros. */
-ISA_FN void NAME(pack_columns)(const float *x, size_t ld, size_t cols, size_t k, float *panel)
+/* panel [x.cols][x.rows rounded up to whole vectors] = the transpose of x; zeros beyond. */
+ISA_FN void NAME(pack_columns)(stored x, float *panel)
 {
-    for (size_t j = 0; j < NAME(WIDTH); j += LANES)
-        for (size_t p = 0; p < k; p += LANES) {
-            vector r[LANES];
-            const size_t n = min_size(LANES, k - p);
-            if (j + LANES <= cols && n == LANES)
-                for (size_t i = 0; i < LANES; i++)
-                    r[i] = LOAD(x + (j + i) * ld + p);
-            else
-                for (size_t i = 0; i < LANES; i++) {
-                    float part[LANES] = {0};
-                    if (j + i < cols)
-                        memcpy(part, x + (j + i) * ld + p, n * sizeof *part);
-                    r[i] = LOAD(part);
-                }
-            NAME(transpose)(r);
-            for (size_t i = 0; i < n; i++)
-                STORE(panel + (p + i) * NAME(WIDTH) + j, r[i]);
+    const size_t ld = size_round_up(x.rows, LANES);
+    for (size_t j = 0; j < ld; j += LANES)
+        for (size_t p = 0; p < x.cols; p += LANES) {
+            const size_t rows = min_size(LANES, x.rows - j), cols = min_size(LANES, x.cols - p);
+            const float *const from = x.at + j * x.ld + p;
+            float *const to = panel + p * ld + j;
+            if (rows == LANES && cols == LANES) {
+                NAME(transpose)(from, x.ld, to, ld);
+                continue;
+            }
+            for (size_t i = 0; i < cols; i++)
+                for (size_t r = 0; r < LANES; r++)
+                    to[i * ld + r] = r < rows ? from[r * x.ld + i] : 0;
         }
 }
 
-/* panel [k][WIDTH] = x [k][cols], row stride ld; columns beyond are zeros. */
-ISA_FN void NAME(pack_rows)(const float *x, size_t ld, size_t cols, size_t k, float *panel)
+/* panel [x.rows][x.cols rounded up to whole vectors] = x; zeros beyond. */
+ISA_FN void NAME(pack_rows)(stored x, float *panel)
 {
-    memset(panel, 0, k * NAME(WIDTH) * sizeof *panel);
-    for (size_t p = 0; p < k; p++)
-        memcpy(panel + p * NAME(WIDTH), x + p * ld, cols * sizeof *x);
+    const size_t ld = size_round_up(x.cols, LANES);
+    memset(panel, 0, x.rows * ld * sizeof *panel);
+    for (size_t p = 0; p < x.rows; p++)
+        memcpy(panel + p * ld, x.at + p * x.ld, x.cols * sizeof *panel);
 }
 
-/* The products of k rows from p0 on. */
-ISA_FN void NAME(products)(const gemm_args *g, size_t p0, size_t k)
+/* out [k.n][ROWS]: the rows of op(a) for the part k, if a is stored by columns. */
+ISA_FN void NAME(pack_a)(const gemm_args *g, span k, span rows, float *out)
 {
-    _Alignas(64) float panel[DEPTH * NAME(WIDTH)];
-    const bool past =
-        g->streams && p0 + k == g->k && (uintptr_t)g->c % 64 == 0 && g->ldc % LANES == 0;
-    const float *a = (const float *)g->a + (g->trans_a ? p0 * g->lda : p0);
-    fma_block x = {.row = g->trans_a ? 1 : g->lda,
-                   .step = g->trans_a ? g->lda : 1,
-                   .ldc = g->ldc,
-                   .left = p0 + k == g->k ? g->left : NULL,
+    for (size_t i = 0; i < rows.n; i += ROWS)
+        for (size_t p = k.at; p < k.at + k.n; p++, out += ROWS) {
+            const float *from = (const float *)g->a + p * g->lda + rows.at + i;
+            if (i + ROWS <= rows.n)
+                memcpy(out, from, ROWS * sizeof *out);
+            else
+                memcpy(out, from, (rows.n - i) * sizeof *out);
+        }
+}
+
+/* The columns of the block at the front of n: the last block is not so narrow that its sums wait
+ * for one another. */
+static size_t NAME(block_cols)(size_t n)
+{
+    return min_size(n, LANES * (tiles_of(n, LANES) == VECTORS + 1 ? 2 : VECTORS));
+}
+
+/* Pack the columns `cols` of op(b), or have the block copy them. */
+ISA_FN void NAME(pack_b)(const gemm_args *g, span k, span cols, fma_block *x)
+{
+    const stored b = part_of_b(g, k, cols);
+    if (g->trans_b)
+        NAME(pack_columns)(b, x->panel);
+    else if (cols.n < NAME(WIDTH))
+        NAME(pack_rows)(b, x->panel);
+    else {
+        x->b = b.at;
+        return;
+    }
+    x->panel = NULL;
+}
+
+/* The products of the part k for the columns `cols` of c. */
+ISA_FN void NAME(products)(const gemm_args *g, span k, span cols, float *panel)
+{
+    _Alignas(LINE_BYTES) float packed[DEPTH * NAME(PACKED)];
+    const bool is_last = k.at + k.n == g->k;
+    const size_t n_blocks = tiles_of(g->m, ROWS) * tiles_of(cols.n, NAME(WIDTH));
+    ahead next = ahead_of(g, k, cols, n_blocks);
+    fma_block x = {.left = is_last ? g->left : NULL,
                    .left_ld = g->n,
-                   .k = k,
-                   .adds = g->accumulate || p0 > 0};
-    const bool one_set = LANES < LINE_ELEMS && g->ldb % (4096 / sizeof(float)) == 0;
-    ahead next = ahead_of(g, p0 + k, tiles_of(g->m, ROWS) * tiles_of(g->n, NAME(WIDTH)));
-    for (size_t j = 0; j < g->n; j += NAME(WIDTH)) {
-        const size_t cols = min_size(g->n - j, NAME(WIDTH));
-        const float *b = (const float *)g->b + (g->trans_b ? j * g->ldb + p0 : p0 * g->ldb + j);
-        const bool packs = g->trans_b || cols % LANES != 0 || one_set;
-        if (g->trans_b)
-            NAME(pack_columns)(b, g->ldb, cols, k, panel);
-        else if (packs)
-            NAME(pack_rows)(b, g->ldb, cols, k, panel);
-        x.b = packs ? panel : b;
-        x.ldb = packs ? NAME(WIDTH) : g->ldb;
-        for (size_t i = 0; i < g->m; i += ROWS) {
-            x.a = a + i * x.row;
-            x.c = g->c + i * g->ldc + j;
-            x.left_at = i * g->n + j;
-            x.rows = (int)min_size(g->m - i, ROWS);
-            x.past = past;
+                   .row = g->trans_a ? 1 : g->lda,
+                   .step = g->trans_a ? ROWS : 1,
+                   .ldb = g->ldb,
+                   .ldc = g->ldc,
+                   .k = k.n,
+                   .adds = g->accumulate || k.at > 0,
+                   .past = g->streams && is_last && (uintptr_t)g->c % LINE_BYTES == 0 &&
+                           g->ldc % LANES == 0};
+    for (size_t i = 0; i < g->m; i += ROWS) {
+        const span rows = {i, min_size(NAME(PACKED), g->m - i)};
+        x.rows = min_size(ROWS, rows.n);
+        x.a =
+            g->trans_a ? packed + i % NAME(PACKED) * k.n : (const float *)g->a + i * g->lda + k.at;
+        if (g->trans_a && i % NAME(PACKED) == 0)
+            NAME(pack_a)(g, k, rows, packed);
+        for (size_t j = 0; j < cols.n; j += x.cols) {
+            x.cols = NAME(block_cols)(cols.n - j);
+            x.c = g->c + i * g->ldc + cols.at + j;
+            x.left_at = i * g->n + cols.at + j;
+            x.b = panel + j * k.n;
+            x.panel = i == 0 ? panel + j * k.n : NULL;
+            if (i == 0)
+                NAME(pack_b)(g, k, (span){cols.at + j, x.cols}, &x);
             fetch_ahead(&next);
-            if (x.rows == ROWS && cols % LANES == 0)
-                NAME(multiply)(&x, cols);
+            if (x.rows == ROWS && x.cols % LANES == 0)
+                NAME(multiply)(&x);
             else
-                NAME(multiply_edge)(x, cols);
+                NAME(multiply_edge)(x);
         }
     }
-    if (past)
+    if (x.past)
         _mm_sfence();
 }
 #undef ISA_FN
@@ -185,5 +231,7 @@ ISA_FN void NAME(products)(const gemm_args *g, size_t p0, size_t k)
 #undef SPREAD
 #undef ADD
 #undef MULTIPLY_ADD
-#undef INTERLEAVE_LOW
-#undef INTERLEAVE_HIGH
+#undef LOAD_4X
+#undef UNPACK
+#undef AS_PAIRS
+#undef AS_SINGLES

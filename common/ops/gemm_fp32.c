@@ -1,14 +1,16 @@
 /* gemm_fp32.c -- fp32 products in calls of few rows. See cpu_kernels.h.
  *
- *     for DEPTH of k at a time
- *         for each panel of b [DEPTH, WIDTH]: read where it is or, if b is stored by columns,
- * packed for each ROWS rows of a, read where they are: one block of c, in registers
+ * A block of c, ROWS rows of WIDTH columns, is summed in registers. It takes one element of each of
+ * its rows of op(a), spread over a vector, and vectors of rows of op(b), packed into a panel.
+ *
+ *     for a part of k
+ *         for a panel: of weights WIDTH columns, of activations all columns
+ *             for ROWS rows of op(a), packed if a is stored by columns
+ *                 for WIDTH columns of the panel: one block of c
  *
  * A step multiplies a few hundred rows by weights that come from memory, 2 FLOP x rows for 4 bytes.
- * Libraries copy both operands first, which costs more than a tenth of such a product. Here a is
- * never copied: one element of each of its rows is spread over a vector. Rows of b are vectors
- * already, so only b stored by columns (forward's weights) is transposed into a panel. While a
- * block is computed, the rows of b that come next are fetched.
+ * So rows of a are read where they are, rows of b are copied by the first block that reads them,
+ * while it computes, and the weights of the next panel are fetched meanwhile.
  *
  * Weight gradients are larger than the caches and not read soon, so they are written past them. */
 #include "common/ops/cpu_kernels.h"
@@ -16,59 +18,73 @@
 #ifdef __x86_64__
 #include <immintrin.h>
 
-/* Rows of op(b) at a time. Weight gradients read and write a block of c for each; products by
- * weights fetch as many rows while they compute with others, which must not leave L2 before. */
-enum { DEPTH = 256, WEIGHT_DEPTH = 128 };
+/* Packed panels stay in L2 together with what they are multiplied by. The part of k is as large as
+ * that allows: c is read and written once for each. Blocks fetch rows of op(b) AHEAD rows early. */
+enum { DEPTH = 512, WEIGHT_DEPTH = 384, MAX_COLS = 384, AHEAD = 16 };
+enum { LINE_BYTES = 64, LINE_ELEMS = LINE_BYTES / sizeof(float) };
 
-static size_t depth_at(const gemm_args *g, size_t p)
+/* A part of the rows or columns of a matrix. */
+typedef struct span {
+    size_t at, n;
+} span;
+
+/* A matrix in memory. */
+typedef struct stored {
+    const float *at;
+    size_t rows, cols, ld;
+} stored;
+
+/* The rows k and columns `cols` of op(b), as b is stored. */
+static stored part_of_b(const gemm_args *g, span k, span cols)
 {
-    return min_size(g->trans_a ? DEPTH : WEIGHT_DEPTH, g->k - p);
+    const float *b = g->b;
+    return g->trans_b ? (stored){b + cols.at * g->ldb + k.at, cols.n, k.n, g->ldb}
+                      : (stored){b + k.at * g->ldb + cols.at, k.n, cols.n, g->ldb};
 }
 
-/* A block of c and its operands: element (i,p) of a is a[i * row + p * step]. Rows from `rows` on
- * repeat row 0. left: gemm_args.left, from element left_at of each. past: c is written past the
- * caches. */
-typedef struct fma_block {
-    const float *a, *b;
-    float *c;
-    const leaf_left *left;
-    size_t left_at, left_ld;
-    size_t row, step, ldb, ldc, k;
-    int rows;
-    bool adds, past;
-} fma_block;
-
-/* The part of b that comes next, fetched in lines of 64 bytes, `each` at a time: rows [b, end), ld
- * apart, of `lines`. */
+/* A matrix that is needed next, fetched `each` lines at a time. */
 typedef struct ahead {
-    const float *b, *end;
-    size_t ld, line, lines, each;
+    stored from;
+    size_t line, each;
 } ahead;
 
-enum { LINE_ELEMS = 64 / sizeof(float) };
-
-/* The rows of op(b) from p on, to be fetched in `times` parts. */
-static ahead ahead_of(const gemm_args *g, size_t p, size_t times)
+/* What follows columns `cols` of op(b), for the part k: to be fetched in `times` parts. */
+static ahead ahead_of(const gemm_args *g, span k, span cols, size_t times)
 {
-    const size_t k = depth_at(g, p);
-    const float *b = (const float *)g->b + (g->trans_b ? p : p * g->ldb);
-    ahead x = {.b = b, .ld = g->ldb, .lines = tiles_of(g->trans_b ? k : g->n, LINE_ELEMS)};
-    const size_t rows = g->trans_b ? g->n : k;
-    x.end = k > 0 ? b + rows * g->ldb : b;
-    x.each = tiles_of(rows * x.lines, times);
-    return x;
+    span next = {cols.at + cols.n, min_size(cols.n, g->n - cols.at - cols.n)};
+    if (next.n == 0) {
+        next = (span){0, cols.n};
+        k.at += k.n;
+        k.n = min_size(k.n, g->k - k.at);
+    }
+    const stored from = part_of_b(g, k, next);
+    return (ahead){from, 0, tiles_of(from.rows * tiles_of(from.cols, LINE_ELEMS), times)};
 }
 
 static void fetch_ahead(ahead *x)
 {
-    for (size_t i = 0; i < x->each && x->b < x->end; i++) {
-        __builtin_prefetch(x->b + x->line * LINE_ELEMS, 0, 2);
-        if (++x->line == x->lines) {
+    for (size_t i = 0; i < x->each && x->from.rows > 0; i++) {
+        __builtin_prefetch(x->from.at + x->line, 0, 2);
+        x->line += LINE_ELEMS;
+        if (x->line >= x->from.cols) {
             x->line = 0;
-            x->b += x->ld;
+            x->from.at += x->from.ld;
+            x->from.rows--;
         }
     }
 }
+
+/* A block of c [rows,cols] and its operands: element (i,p) of op(a) is a[i * row + p * step]. b has
+ * rows of ldb elements, which are copied to `panel`; or it is a panel, and `panel` NULL. left:
+ * gemm_args.left, from element left_at of each. past: c is written past the caches. */
+typedef struct fma_block {
+    const float *a, *b;
+    float *panel, *c;
+    const leaf_left *left;
+    size_t left_at, left_ld;
+    size_t rows, cols, row, step, ldb, ldc, k;
+    bool adds, past;
+} fma_block;
 
 #define ISA          "avx512f"
 #define NAME(x)      x##_avx512
@@ -82,12 +98,15 @@ static void fetch_ahead(ahead *x)
 #define SPREAD       _mm512_set1_ps
 #define ADD          _mm512_add_ps
 #define MULTIPLY_ADD _mm512_fmadd_ps
-#define INTERLEAVE_LOW(x, y)                                                                       \
-    _mm512_permutex2var_ps(                                                                        \
-        x, _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0), y)
-#define INTERLEAVE_HIGH(x, y)                                                                      \
-    _mm512_permutex2var_ps(                                                                        \
-        x, _mm512_set_epi32(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8), y)
+#define LOAD_4X(x, ld)                                                                             \
+    _mm512_insertf32x4(                                                                            \
+        _mm512_insertf32x4(_mm512_insertf32x4(_mm512_castps128_ps512(_mm_loadu_ps(x)),             \
+                                              _mm_loadu_ps((x) + 4 * (ld)), 1),                    \
+                           _mm_loadu_ps((x) + 8 * (ld)), 2),                                       \
+        _mm_loadu_ps((x) + 12 * (ld)), 3)
+#define UNPACK(part, type, x, y) _mm512_unpack##part##_##type(x, y)
+#define AS_PAIRS                 _mm512_castps_pd
+#define AS_SINGLES               _mm512_castpd_ps
 #include "common/ops/gemm_fma.h"
 
 #define ISA          "avx2,fma"
@@ -102,25 +121,35 @@ static void fetch_ahead(ahead *x)
 #define SPREAD       _mm256_set1_ps
 #define ADD          _mm256_add_ps
 #define MULTIPLY_ADD _mm256_fmadd_ps
-#define INTERLEAVE_LOW(x, y)                                                                       \
-    _mm256_permute2f128_ps(_mm256_unpacklo_ps(x, y), _mm256_unpackhi_ps(x, y), 0x20)
-#define INTERLEAVE_HIGH(x, y)                                                                      \
-    _mm256_permute2f128_ps(_mm256_unpacklo_ps(x, y), _mm256_unpackhi_ps(x, y), 0x31)
+#define LOAD_4X(x, ld)                                                                             \
+    _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(x)), _mm_loadu_ps((x) + 4 * (ld)), 1)
+#define UNPACK(part, type, x, y) _mm256_unpack##part##_##type(x, y)
+#define AS_PAIRS                 _mm256_castps_pd
+#define AS_SINGLES               _mm256_castpd_ps
 #include "common/ops/gemm_fma.h"
 
-static void (*products)(const gemm_args *g, size_t p0, size_t k);
+static void (*products)(const gemm_args *g, span k, span cols, float *panel);
+static size_t width; /* of its blocks */
 
 bool gemm_fp32_open(bool has_avx512, bool has_avx2)
 {
     products = has_avx512 ? products_avx512 : has_avx2 ? products_avx2 : NULL;
+    width = has_avx512 ? WIDTH_avx512 : WIDTH_avx2;
     return products != NULL;
 }
 
 void gemm_fp32(const gemm_args *g)
 {
-    for (size_t p = 0, k; p < g->k; p += k) {
-        k = depth_at(g, p);
-        products(g, p, k);
+    _Alignas(LINE_BYTES) float panel[DEPTH * MAX_COLS];
+    const size_t most = g->trans_a ? min_size(MAX_COLS, g->n) : width;
+    const size_t parts = tiles_of(g->k, g->trans_a ? DEPTH : WEIGHT_DEPTH);
+    const size_t depth = size_round_up(tiles_of(g->k, parts), LINE_ELEMS);
+    for (span k = {0}; k.at < g->k; k.at += k.n) {
+        k.n = min_size(depth, g->k - k.at);
+        for (span cols = {0}; cols.at < g->n; cols.at += cols.n) {
+            cols.n = min_size(most, g->n - cols.at);
+            products(g, k, cols, panel);
+        }
     }
 }
 #else

@@ -180,6 +180,7 @@ gemm_dnnl.c  has_bf16         what it can do
 gemm_dnnl.c  has_fp32         what it can do
 gemm_dnnl.c  has_amx          what it can do
 gemm_fp32.c  products         of the instruction set that was chosen
+gemm_fp32.c  width            of its blocks
 mpi_operation.c mpi_shared     MPI is initialised and driven once in a process
 hang.c       file_lock      one file of last calls is written at a time
 shm_watch.c  shm_self       what this process knows of the job

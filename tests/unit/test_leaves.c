@@ -121,7 +121,7 @@ TEST(test_leaves_and_rows)
                 check_matmul(o, type, leaves, 5, 7, 3);
                 check_matmul(o, type, leaves, 100, 130, 64);
                 check_matmul(o, type, leaves, 300, 400, 5);
-                check_matmul(o, type, leaves, 50, 96, 300);
+                check_matmul(o, type, leaves, 50, 96, 600);
                 check_sums(o, type, leaves, 3, 10);
                 check_sums(o, type, leaves, 70, 600);
             }
