@@ -4,10 +4,11 @@
  * of op(a) and 32 x 16 of op(b) to 16 x 16 sums in fp32. Four sums, 32 x 32 elements of c, take all
  * of k in order, two operand tiles each for two of them, so a load serves two products.
  *
- * AMX wants op(a) by rows and pairs of rows of op(b) interleaved, so both are packed: op(b) once
- * for DEPTH of k, op(a) by 32 rows at a time. Packing costs (m + n) k loads and stores for m n k
- * products. Interleaving b that is stored by columns (forward's weights) would cost the most, so
- * then c is computed as its transpose, bT aT: of the few rows of a the columns are interleaved.
+ * AMX wants op(a) by rows, as a usually is, and pairs of rows of op(b) interleaved. So b is packed,
+ * in panels of 32 columns for DEPTH of k; a is packed too if it is stored by columns, a few blocks
+ * at a time, or if its rows are not made of whole lines of 64 bytes. Interleaving b that is stored
+ * by columns (forward's weights) would cost the most, so then c is computed as its transpose,
+ * bT aT: rows of the weights are read where they are, and the few rows of a interleaved.
  *
  * What is missing at the edges is packed as zeros. So an element of c is the same sequence of
  * operations whatever m, n and the element's place are, and its bits do not depend on them. */
@@ -22,7 +23,7 @@
 
 #define AMX_FN static __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512vl")))
 
-enum { BLOCK = 32, DEPTH = 1024, MAX_N = GEMM_AMX_MAX_N };
+enum { BLOCK = 32, PACKED = 4 * BLOCK, DEPTH = 1024, MAX_N = GEMM_AMX_MAX_N };
 enum { ASK_PERMISSION = 0x1023, TILE_DATA = 18 };          /* of arch_prctl */
 enum { HAS_TILES = 1 << 24, HAS_BF16_PRODUCTS = 1 << 22 }; /* of CPUID 7, in edx */
 
@@ -44,27 +45,32 @@ AMX_FN void tiles_open(void)
     _tile_loadconfig(config);
 }
 
-/* Transpose 16 x 16 elements of 32 bits. */
-AMX_FN void transpose(__m512i r[16])
+/* Four elements of rows 0, 4, 8 and 12 of x. */
+AMX_FN __m512 four_rows(const float *x, size_t ld)
 {
-    __m512i t[16];
-    for (int i = 0; i < 8; i++) {
-        t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
-        t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
-    }
-    for (int i = 0; i < 4; i++)
-        for (int half = 0; half < 2; half++) {
-            r[4 * i + 2 * half] = _mm512_unpacklo_epi64(t[4 * i + half], t[4 * i + half + 2]);
-            r[4 * i + 2 * half + 1] = _mm512_unpackhi_epi64(t[4 * i + half], t[4 * i + half + 2]);
-        }
-    for (int i = 0; i < 4; i++)
-        for (int pair = 0; pair < 16; pair += 8) {
-            t[pair + i] = _mm512_shuffle_i32x4(r[pair + i], r[pair + i + 4], 0x88);
-            t[pair + i + 4] = _mm512_shuffle_i32x4(r[pair + i], r[pair + i + 4], 0xdd);
-        }
-    for (int i = 0; i < 8; i++) {
-        r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
-        r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
+    __m512 r = _mm512_castps128_ps512(_mm_loadu_ps(x));
+    r = _mm512_insertf32x4(r, _mm_loadu_ps(x + 4 * ld), 1);
+    r = _mm512_insertf32x4(r, _mm_loadu_ps(x + 8 * ld), 2);
+    return _mm512_insertf32x4(r, _mm_loadu_ps(x + 12 * ld), 3);
+}
+
+/* out [16], row stride ld_out = the transpose of x, 16 x 16 elements of 32 bits: by parts of four
+ * elements of four rows. */
+AMX_FN void transpose(const void *x, size_t ld, void *out, size_t ld_out)
+{
+    for (size_t q = 0; q < 16; q += 4) {
+        const float *from = (const float *)x + q;
+        float *const to = (float *)out + q * ld_out;
+        const __m512 r0 = four_rows(from, ld), r1 = four_rows(from + ld, ld),
+                     r2 = four_rows(from + 2 * ld, ld), r3 = four_rows(from + 3 * ld, ld);
+        const __m512d low01 = _mm512_castps_pd(_mm512_unpacklo_ps(r0, r1)),
+                      high01 = _mm512_castps_pd(_mm512_unpackhi_ps(r0, r1)),
+                      low23 = _mm512_castps_pd(_mm512_unpacklo_ps(r2, r3)),
+                      high23 = _mm512_castps_pd(_mm512_unpackhi_ps(r2, r3));
+        _mm512_store_pd(to, _mm512_unpacklo_pd(low01, low23));
+        _mm512_store_pd(to + ld_out, _mm512_unpackhi_pd(low01, low23));
+        _mm512_store_pd(to + 2 * ld_out, _mm512_unpacklo_pd(high01, high23));
+        _mm512_store_pd(to + 3 * ld_out, _mm512_unpackhi_pd(high01, high23));
     }
 }
 
@@ -85,7 +91,7 @@ AMX_FN void pack_a_rows(const uint16_t *x, size_t ld, size_t k, size_t m, size_t
                                row_part(p < k ? x + p : x, ld, i, p < k ? m : 0, k - p));
 }
 
-/* out [32][depth]: columns 0 to n - 1 of x [k][ld], as rows. */
+/* out [n][depth]: n columns of x [k][ld], as rows. */
 AMX_FN void pack_a(const uint16_t *x, size_t ld, size_t k, size_t n, size_t depth, uint16_t *out)
 {
     /* element 2i + j of a pair of rows: element i of row j */
@@ -93,33 +99,36 @@ AMX_FN void pack_a(const uint16_t *x, size_t ld, size_t k, size_t n, size_t dept
         _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,
                          21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
     for (size_t p = 0; p < depth; p += 32)
-        for (int half = 0; half < 2; half++) {
-            __m512i r[16];
+        for (size_t j = 0; j < size_round_up(n, BLOCK); j += 16) {
+            const size_t at = j / BLOCK * BLOCK; /* of a line */
+            _Alignas(64) uint16_t pairs[16][32];
             for (size_t i = 0; i < 16; i++) {
-                const __m512i even = row_part(x, ld, p + 2 * i, k, n),
-                              odd = row_part(x, ld, p + 2 * i + 1, k, n);
+                const __m512i even = row_part(x + at, ld, p + 2 * i, k, n - at),
+                              odd = row_part(x + at, ld, p + 2 * i + 1, k, n - at);
                 const __m512i both =
-                    half == 0 ? _mm512_inserti64x4(even, _mm512_castsi512_si256(odd), 1)
-                              : _mm512_inserti64x4(odd, _mm512_extracti64x4_epi64(even, 1), 0);
-                r[i] = _mm512_permutexvar_epi16(interleave, both);
+                    j == at ? _mm512_inserti64x4(even, _mm512_castsi512_si256(odd), 1)
+                            : _mm512_inserti64x4(odd, _mm512_extracti64x4_epi64(even, 1), 0);
+                _mm512_store_si512(pairs[i], _mm512_permutexvar_epi16(interleave, both));
             }
-            transpose(r);
-            for (size_t i = 0; i < 16; i++)
-                _mm512_store_si512(out + (16 * (size_t)half + i) * depth + p, r[i]);
+            transpose(pairs, 16, out + j * depth + p, depth / 2);
         }
 }
 
-/* out [depth/2][32][2]: columns 0 to n - 1 of x [k][ld], two rows interleaved. */
+/* out: n columns of x [k][ld] in panels [depth/2][32][2], two rows interleaved. In order of rows,
+ * since weights come from memory, and that is several times as fast as one panel after another. */
 AMX_FN void pack_b(const uint16_t *x, size_t ld, size_t k, size_t n, size_t depth, uint16_t *out)
 {
     const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40,
                                          8, 39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
     const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
-    for (size_t p = 0; p < depth; p += 2) {
-        const __m512i even = row_part(x, ld, p, k, n), odd = row_part(x, ld, p + 1, k, n);
-        _mm512_store_si512(out + p * BLOCK, _mm512_permutex2var_epi16(even, low, odd));
-        _mm512_store_si512(out + p * BLOCK + BLOCK, _mm512_permutex2var_epi16(even, high, odd));
-    }
+    for (size_t p = 0; p < depth; p += 2)
+        for (size_t j = 0; j < n; j += BLOCK) {
+            uint16_t *const pair = out + j * depth + p * BLOCK;
+            const __m512i even = row_part(x + j, ld, p, k, n - j),
+                          odd = row_part(x + j, ld, p + 1, k, n - j);
+            _mm512_store_si512(pair, _mm512_permutex2var_epi16(even, low, odd));
+            _mm512_store_si512(pair + BLOCK, _mm512_permutex2var_epi16(even, high, odd));
+        }
 }
 
 /* The same of rows 0 to n - 1 of x [n][ld], k elements of each, as columns. */
@@ -128,20 +137,55 @@ AMX_FN void pack_b_rows(const uint16_t *x, size_t ld, size_t k, size_t n, size_t
 {
     for (size_t half = 0; half < BLOCK; half += 16)
         for (size_t p = 0; p < depth; p += 32) {
-            __m512i r[16];
+            _Alignas(64) uint16_t rows[16][32];
             for (size_t i = 0; i < 16; i++)
-                r[i] = row_part(p < k ? x + p : x, ld, half + i, p < k ? n : 0, k - p);
-            transpose(r);
-            for (size_t i = 0; i < 16; i++)
-                _mm512_store_si512(out + (p + 2 * i) * BLOCK + 2 * half, r[i]);
+                _mm512_store_si512(rows[i],
+                                   row_part(p < k ? x + p : x, ld, half + i, p < k ? n : 0, k - p));
+            transpose(rows, 16, out + p * BLOCK + 2 * half, BLOCK);
         }
 }
 
-/* c [32][32] = a [32][depth] b, or added to c. */
-AMX_FN void multiply(const uint16_t *a, const uint16_t *b, size_t depth, bool adds, float *c)
+/* n rows of op(a), stored ld elements apart; or by columns, those of one k beside each other. */
+typedef struct operand {
+    const uint16_t *x;
+    size_t n, ld;
+    bool by_columns;
+} operand;
+
+/* The operands of a block of c: k elements from p on, with zeros up to depth. Rows of a are ld
+ * elements apart; b is packed. */
+typedef struct block_args {
+    const uint16_t *a, *b;
+    size_t ld, p, k, depth;
+    bool adds, is_last;
+} block_args;
+
+/* Rows i on of a: where they are, if they are whole and made of lines, else packed. */
+AMX_FN void take_rows(const operand *a, size_t i, uint16_t *packed, block_args *x)
 {
+    const uint16_t *rows = a->x + i * a->ld + x->p;
+    x->a = packed;
+    x->ld = x->depth;
+    if (a->by_columns) {
+        if (i % PACKED == 0)
+            pack_a(a->x + x->p * a->ld + i, a->ld, x->k, min_size(a->n - i, PACKED), x->depth,
+                   packed);
+        x->a = packed + i % PACKED * x->depth;
+    } else if (a->n - i >= BLOCK && x->k == x->depth && (uintptr_t)rows % 64 == 0 &&
+               a->ld % 32 == 0) {
+        x->a = rows;
+        x->ld = a->ld;
+    } else
+        pack_a_rows(rows, a->ld, x->k, a->n - i, x->depth, packed);
+}
+
+/* c [32][32] = a b, or added to c. */
+AMX_FN void multiply(const block_args *x, float *c)
+{
+    const uint16_t *const a = x->a, *const b = x->b;
+    const size_t ld = x->ld;
     enum { BYTES = BLOCK * sizeof *c };
-    if (adds) {
+    if (x->adds) {
         _tile_loadd(0, c, BYTES);
         _tile_loadd(1, c + 16, BYTES);
         _tile_loadd(2, c + 16 * BLOCK, BYTES);
@@ -152,13 +196,13 @@ AMX_FN void multiply(const uint16_t *a, const uint16_t *b, size_t depth, bool ad
         _tile_zero(2);
         _tile_zero(3);
     }
-    for (size_t p = 0; p < depth; p += 32) {
-        _tile_loadd(4, a + p, depth * sizeof *a);
+    for (size_t p = 0; p < x->depth; p += 32) {
+        _tile_loadd(4, a + p, ld * sizeof *a);
         _tile_loadd(6, b + p * BLOCK, 2 * BLOCK * sizeof *b);
         _tile_dpbf16ps(0, 4, 6);
         _tile_loadd(7, b + p * BLOCK + 32, 2 * BLOCK * sizeof *b);
         _tile_dpbf16ps(1, 4, 7);
-        _tile_loadd(5, a + 16 * depth + p, depth * sizeof *a);
+        _tile_loadd(5, a + 16 * ld + p, ld * sizeof *a);
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
     }
@@ -168,24 +212,12 @@ AMX_FN void multiply(const uint16_t *a, const uint16_t *b, size_t depth, bool ad
     _tile_stored(3, c + 16 * BLOCK + 16, BYTES);
 }
 
-/* Transpose 32 x 32 elements. */
-AMX_FN void flip(float block[BLOCK * BLOCK])
+/* out = the transpose of a block. */
+AMX_FN void flip(const float block[BLOCK * BLOCK], float out[BLOCK * BLOCK])
 {
     for (size_t i = 0; i < BLOCK; i += 16)
-        for (size_t j = 0; j <= i; j += 16) {
-            float *const x = block + i * BLOCK + j, *const y = block + j * BLOCK + i;
-            __m512i r[16], t[16];
-            for (size_t q = 0; q < 16; q++) {
-                r[q] = _mm512_load_si512(x + q * BLOCK);
-                t[q] = _mm512_load_si512(y + q * BLOCK);
-            }
-            transpose(r);
-            transpose(t);
-            for (size_t q = 0; q < 16; q++) {
-                _mm512_store_si512(x + q * BLOCK, t[q]);
-                _mm512_store_si512(y + q * BLOCK, r[q]);
-            }
-        }
+        for (size_t j = 0; j < BLOCK; j += 16)
+            transpose(block + i * BLOCK + j, BLOCK, out + j * BLOCK + i, BLOCK);
 }
 
 /* The first n of 16 elements. */
@@ -226,26 +258,20 @@ AMX_FN void add_left(const gemm_args *g, size_t at, size_t m, size_t n, float bl
                 block[i * BLOCK + j] += left->x[at + i * g->n + j];
 }
 
-/* The packed operands of a block of c, for a part of k. */
-typedef struct packed_block {
-    const uint16_t *a, *b;
-    size_t depth;
-    bool adds, is_last;
-} packed_block;
-
 /* A block of c: rows i and columns j on. */
-AMX_FN void block_of_c(const gemm_args *g, size_t i, size_t j, const packed_block *x)
+AMX_FN void block_of_c(const gemm_args *g, size_t i, size_t j, const block_args *x)
 {
-    _Alignas(64) float block[BLOCK * BLOCK];
+    _Alignas(64) float sums[BLOCK * BLOCK], flipped[BLOCK * BLOCK];
+    float *const block = g->trans_b ? flipped : sums;
     const size_t m = min_size(g->m - i, BLOCK), n = min_size(g->n - j, BLOCK);
     float *c = g->c + i * g->ldc + j;
     if (x->adds)
         block_load(c, g->ldc, m, n, block);
     if (x->adds && g->trans_b)
-        flip(block);
-    multiply(x->a, x->b, x->depth, x->adds, block);
+        flip(flipped, sums);
+    multiply(x, sums);
     if (g->trans_b)
-        flip(block);
+        flip(sums, flipped);
     if (x->is_last)
         add_left(g, i * g->n + j, m, n, block);
     block_store(block, c, g->ldc, m, n, x->is_last && g->streams);
@@ -253,31 +279,30 @@ AMX_FN void block_of_c(const gemm_args *g, size_t i, size_t j, const packed_bloc
 
 AMX_FN void gemm(const gemm_args *g)
 {
-    _Alignas(64) uint16_t a[BLOCK * DEPTH], b[MAX_N * DEPTH];
+    _Alignas(64) uint16_t packed[PACKED * DEPTH], b[MAX_N * DEPTH];
     const bool flips = g->trans_b;
-    const size_t rows = flips ? g->n : g->m, cols = flips ? g->m : g->n;
-    const size_t ld_a = flips ? g->ldb : g->lda, ld_b = flips ? g->lda : g->ldb;
-    const uint16_t *const x = flips ? g->b : g->a, *const y = flips ? g->a : g->b;
+    const operand a =
+        flips ? (operand){g->b, g->n, g->ldb, false} : (operand){g->a, g->m, g->lda, g->trans_a};
+    const size_t cols = flips ? g->m : g->n, ld_b = flips ? g->lda : g->ldb;
+    const uint16_t *const y = flips ? g->a : g->b;
     FSDP_ASSERT(cols <= MAX_N && g->k > 0 && !(g->trans_a && g->trans_b));
     tiles_open();
     for (size_t p = 0; p < g->k; p += DEPTH) {
         const size_t k = min_size(g->k - p, DEPTH), depth = size_round_up(k, 32);
-        packed_block part = {
-            .depth = depth, .adds = g->accumulate || p > 0, .is_last = p + k == g->k};
-        for (size_t j = 0; j < cols; j += BLOCK)
-            if (flips)
-                pack_b_rows(y + j * ld_b + p, ld_b, k, cols - j, depth, b + j * depth);
-            else
-                pack_b(y + p * ld_b + j, ld_b, k, cols - j, depth, b + j * depth);
-        for (size_t i = 0; i < rows; i += BLOCK) {
-            if (g->trans_a)
-                pack_a(x + p * ld_a + i, ld_a, k, rows - i, depth, a);
-            else
-                pack_a_rows(x + i * ld_a + p, ld_a, k, rows - i, depth, a);
-            part.a = a;
+        block_args x = {.p = p,
+                        .k = k,
+                        .depth = depth,
+                        .adds = g->accumulate || p > 0,
+                        .is_last = p + k == g->k};
+        if (!flips)
+            pack_b(y + p * ld_b, ld_b, k, cols, depth, b);
+        for (size_t j = 0; j < cols && flips; j += BLOCK)
+            pack_b_rows(y + j * ld_b + p, ld_b, k, cols - j, depth, b + j * depth);
+        for (size_t i = 0; i < a.n; i += BLOCK) {
+            take_rows(&a, i, packed, &x);
             for (size_t j = 0; j < cols; j += BLOCK) {
-                part.b = b + j * depth;
-                block_of_c(g, flips ? j : i, flips ? i : j, &part);
+                x.b = b + j * depth;
+                block_of_c(g, flips ? j : i, flips ? i : j, &x);
             }
         }
     }

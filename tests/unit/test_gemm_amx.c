@@ -53,21 +53,26 @@ static int value_b(size_t p, size_t j)
 /* Elements beside m x n of c, of ldc a row. */
 static const float UNTOUCHED = 12345;
 
-/* How the operands are stored, and what is added. */
+/* How the operands are stored, their rows `apart` elements farther apart than they are long, and
+ * what is added. */
 typedef struct form {
     bool trans_a, trans_b, accumulate, left;
+    size_t apart;
 } form;
 
 static void check(size_t m, size_t n, size_t k, size_t more, size_t shift, form f)
 {
     const size_t ldc = n + more, elems = (m - 1) * ldc + n;
-    const size_t a_p = f.trans_a ? m : 1, a_i = f.trans_a ? 1 : k;
-    const size_t b_p = f.trans_b ? 1 : n, b_j = f.trans_b ? k : 1;
+    const size_t lda = (f.trans_a ? m : k) + f.apart, ldb = (f.trans_b ? k : n) + f.apart;
+    const size_t a_p = f.trans_a ? lda : 1, a_i = f.trans_a ? 1 : lda;
+    const size_t b_p = f.trans_b ? 1 : ldb, b_j = f.trans_b ? ldb : 1;
     float *const left = before_a_fence(m * n * sizeof *left);
     const leaf_left outer = {left, NULL}, inner = {left, &outer};
-    a = before_a_fence(m * k * sizeof *a);
-    b = before_a_fence(n * k * sizeof *b);
+    a = before_a_fence((f.trans_a ? k : m) * lda * sizeof *a);
+    b = before_a_fence((f.trans_b ? n : k) * ldb * sizeof *b);
     c = before_a_fence((elems + shift) * sizeof *c);
+    memset(a, 0xff, (f.trans_a ? k : m) * lda * sizeof *a); /* not a number */
+    memset(b, 0xff, (f.trans_b ? n : k) * ldb * sizeof *b);
     for (size_t p = 0; p < k; p++) {
         for (size_t i = 0; i < m; i++)
             a[p * a_p + i * a_i] = bf16_from_f32((float)value_a(p, i));
@@ -85,8 +90,8 @@ static void check(size_t m, size_t n, size_t k, size_t more, size_t shift, form 
                              .n = n,
                              .k = k,
                              .ldc = ldc,
-                             .lda = f.trans_a ? m : k,
-                             .ldb = f.trans_b ? k : n,
+                             .lda = lda,
+                             .ldb = ldb,
                              .a_type = DTYPE_BF16,
                              .b_type = DTYPE_BF16,
                              .trans_a = f.trans_a,
@@ -119,6 +124,8 @@ static void edges(void)
                 check(M[i], N[j], K[(i + 2 * j + 1) % 5], 16 * (size_t)(j % 3), 0,
                       (form){trans_a, trans_b, .accumulate = i % 2});
             }
+        /* rows of whole lines, of which the last part is none of the product */
+        check(64, 64, 40, 0, 0, (form){trans_a, trans_b, .apart = 24});
         check(64, 64, 2100, 0, 0, (form){trans_a, trans_b, .left = true});
         check(40, 50, 2100, 14, 0, (form){trans_a, trans_b, .accumulate = true});
     }
