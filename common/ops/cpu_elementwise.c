@@ -17,13 +17,28 @@ static span tile_span(size_t elems, size_t tile)
     return (span){tile * TILE_ELEMS, min_size(elems, (tile + 1) * TILE_ELEMS)};
 }
 
-/* ELEMENTS(op, type, ...) defines cpu_op, which runs op_at for each element; the last argument of
- * op_at is a->type, as a constant. */
-#define ELEMENTS(op, type, min_work)                                                               \
+/* Where an element takes many instructions, so few loads are under way that memory is waited for at
+ * every line, unless it was fetched before. */
+enum { FETCH_ELEMS = 256 };
+
+ROW_FN void fetch(const void *x, size_t i, dtype type)
+{
+    const char *line = row_at(x, i, type);
+    for (; line < (const char *)row_at(x, i + FETCH_ELEMS, type); line += 64)
+        __builtin_prefetch(line);
+}
+
+/* ELEMENTS(op, type, min_work, in, in2) defines cpu_op, which runs op_at for each element; the last
+ * argument of op_at is a->type, as a constant. in, in2: inputs to be fetched early. */
+#define ELEMENTS(op, type, min_work, in, in2)                                                      \
     ROW_FN void op##_span(const op##_args *a, span t, dtype as)                                    \
     {                                                                                              \
-        for (size_t i = t.begin; i < t.end; i++)                                                   \
-            op##_at(a, i, as);                                                                     \
+        for (size_t i = t.begin; i < t.end; i += FETCH_ELEMS) {                                    \
+            fetch(in, i + FETCH_ELEMS, as);                                                        \
+            fetch(in2, i + FETCH_ELEMS, as);                                                       \
+            for (size_t j = i; j < min_size(t.end, i + FETCH_ELEMS); j++)                          \
+                op##_at(a, j, as);                                                                 \
+        }                                                                                          \
     }                                                                                              \
     static fsdp_status op##_tile(const void *args, size_t tile)                                    \
     {                                                                                              \
@@ -33,13 +48,13 @@ static span tile_span(size_t elems, size_t tile)
     }                                                                                              \
     ELEMENTWISE(op, min_work)
 
-ELEMENTS(gelu, type, MIN_PARALLEL_EXPS)
-ELEMENTS(gelu_backward, type, MIN_PARALLEL_EXPS)
-ELEMENTS(relu, type, MIN_PARALLEL_ELEMS)
-ELEMENTS(relu_backward, type, MIN_PARALLEL_ELEMS)
-ELEMENTS(swiglu, type, MIN_PARALLEL_EXPS)
-ELEMENTS(swiglu_backward, type, MIN_PARALLEL_EXPS)
-ELEMENTS(add, round_to, MIN_PARALLEL_ELEMS)
+ELEMENTS(gelu, type, MIN_PARALLEL_EXPS, a->in, a->in)
+ELEMENTS(gelu_backward, type, MIN_PARALLEL_EXPS, a->in, a->d_out)
+ELEMENTS(relu, type, MIN_PARALLEL_ELEMS, a->in, a->in)
+ELEMENTS(relu_backward, type, MIN_PARALLEL_ELEMS, a->in, a->d_out)
+ELEMENTS(swiglu, type, MIN_PARALLEL_EXPS, a->gate, a->up)
+ELEMENTS(swiglu_backward, type, MIN_PARALLEL_EXPS, a->gate, a->d_out)
+ELEMENTS(add, round_to, MIN_PARALLEL_ELEMS, a->a, a->a)
 
 /* ---- rope ----------------------------------------------------------------------------------- */
 
