@@ -296,6 +296,7 @@ static fsdp_status embed_backward(const layer *l, const ops *o, stream *s, const
                                                                    .seq_len = io->seq_len,
                                                                    .width = c->d_model,
                                                                    .vocab = c->vocab_size,
+                                                                   .leaves = io->leaves,
                                                                    .type = io->type});
     if (d_wpe == NULL)
         return FSDP_OK;
@@ -305,9 +306,13 @@ static fsdp_status embed_backward(const layer *l, const ops *o, stream *s, const
                                    .d_out = io->d_out,
                                    .rows = io->batch,
                                    .cols = io->seq_len * c->d_model,
+                                   .leaves = io->leaves,
                                    .type = io->type,
                                });
 }
 
-const layer TOKEN_EMBED = {
-    .name = "embed", .bytes = embed_bytes, .forward = embed_forward, .backward = embed_backward};
+const layer TOKEN_EMBED = {.name = "embed",
+                           .bytes = embed_bytes,
+                           .forward = embed_forward,
+                           .backward = embed_backward,
+                           .sums_leaves = true};

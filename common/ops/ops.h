@@ -79,12 +79,13 @@ typedef struct embedding_args {
 } embedding_args;
 
 /* d_wte[tokens[b,t],:] += d_out[b,t,:]; d_wpe[t,:] += sum over b. Rows in (b,t) order. d_wpe NULL:
- * no positions. */
+ * no positions.
+ *   leaves above 1: groups of sequences; d_wte and d_wpe hold zeros */
 typedef struct embedding_backward_args {
     float *d_wte, *d_wpe;
     const void *d_out;
     const int32_t *tokens;
-    size_t batch, seq_len, width, vocab;
+    size_t batch, seq_len, width, vocab, leaves;
     dtype type;
 } embedding_backward_args;
 

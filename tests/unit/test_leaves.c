@@ -90,6 +90,29 @@ static void check_sums(const ops *o, dtype type, size_t leaves, size_t rows, siz
         free(arrays[i]);
 }
 
+/* `rows` sequences a leaf; some tokens occur in several leaves, some in none. */
+static void check_embedding(const ops *o, dtype type, size_t leaves, size_t rows, size_t width)
+{
+    enum { T = 7, VOCAB = 23 };
+    const size_t all = leaves * rows, n_wte = VOCAB * width, n = n_wte + T * width;
+    void *d = drawn(1, all * T * width, type);
+    float *leaf = filled(0, leaves * n), *got = filled(0, n), *want = filled(0, n);
+    int32_t *tokens = calloc(all * T, sizeof *tokens);
+    for (size_t i = 0; i < all * T; i++)
+        tokens[i] = (int32_t)(i * i % 19);
+    for (size_t i = 0; i <= leaves; i++) {
+        const size_t first = i < leaves ? i * rows * T : 0;
+        float *out = i < leaves ? leaf + i * n : got;
+        ONE(embedding_backward, .d_wte = out, .d_wpe = out + n_wte,
+            .d_out = at(d, first * width, type), .tokens = tokens + first,
+            .batch = i < leaves ? rows : all, .seq_len = T, .width = width, .vocab = VOCAB,
+            .leaves = i < leaves ? 0 : leaves);
+    }
+    tree(leaf, leaves, n, want);
+    expect_same_bits(got, want, n, "embedding", "by leaves");
+    free(d), free(leaf), free(got), free(want), free(tokens);
+}
+
 /* Rows of products in calls of other numbers of rows. */
 static void check_rows(const ops *o, dtype type, size_t m, size_t n, size_t k, bool trans_b)
 {
@@ -124,6 +147,8 @@ TEST(test_leaves_and_rows)
                 check_matmul(o, type, leaves, 50, 96, 600);
                 check_sums(o, type, leaves, 3, 10);
                 check_sums(o, type, leaves, 70, 600);
+                check_embedding(o, type, leaves, 1, 100);
+                check_embedding(o, type, leaves, 3, 64);
             }
             check_rows(o, type, 320, 200, 700, false);
             check_rows(o, type, 320, 200, 700, true);
