@@ -256,8 +256,8 @@ enum { EMBED_WTE, EMBED_WPE };
 
 static layer_bytes embed_bytes(const layer *l, size_t rows, dtype type)
 {
-    (void)l, (void)rows, (void)type;
-    return (layer_bytes){0};
+    (void)l, (void)type;
+    return (layer_bytes){.scratch = rows * sizeof(uint64_t)}; /* embedding_backward_args.order */
 }
 
 static fsdp_status embed_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
@@ -281,6 +281,7 @@ static fsdp_status embed_forward(const layer *l, const ops *o, stream *s, const 
 static fsdp_status embed_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
     const model_config *c = &l->model->config;
+    uint64_t *const order = io->leaves > 1 ? io->scratch : NULL;
     float *d_wte = io->grads[EMBED_WTE], *d_wpe = l->n_params > 1 ? io->grads[EMBED_WPE] : NULL;
     const size_t C = c->d_model, wpe_elems = c->max_seq_len * C;
     if (d_wpe != NULL && !grad_adds(io, EMBED_WPE)) /* wpe has few rows: zero them, then add */
@@ -297,6 +298,7 @@ static fsdp_status embed_backward(const layer *l, const ops *o, stream *s, const
                                                                    .width = c->d_model,
                                                                    .vocab = c->vocab_size,
                                                                    .leaves = io->leaves,
+                                                                   .order = order,
                                                                    .type = io->type});
     if (d_wpe == NULL)
         return FSDP_OK;

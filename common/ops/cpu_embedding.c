@@ -2,7 +2,6 @@
  *
  * Backward adds rows in the order of (b,t), so the gradients of a token that occurs twice are added
  * in a fixed order. Threads split the columns, never the rows. */
-#include <stdlib.h>
 #include "common/ops/cpu_kernels.h"
 #include "common/ops/row_elem.h"
 
@@ -47,11 +46,22 @@ KERNEL(embedding)
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* by_token: with leaves, the rows in order of their tokens, and of their numbers for each. */
-typedef struct embedding_sums {
-    const embedding_backward_args *a;
-    const uint64_t *by_token;
-} embedding_sums;
+/* With leaves, `order` has a row's token above its number, in ascending order: by Shell's sort, in
+ * place, since the C library's takes memory. */
+static void sort_by_token(const embedding_backward_args *a)
+{
+    const size_t n = a->batch * a->seq_len;
+    for (size_t r = 0; r < n; r++)
+        a->order[r] = (uint64_t)a->tokens[r] << 32 | r;
+    for (size_t gap = n / 2; gap > 0; gap = gap == 2 ? 1 : gap * 5 / 11)
+        for (size_t i = gap; i < n; i++) {
+            const uint64_t x = a->order[i];
+            size_t j = i;
+            for (; j >= gap && a->order[j - gap] > x; j -= gap)
+                a->order[j] = a->order[j - gap];
+            a->order[j] = x;
+        }
+}
 
 static size_t row_of(uint64_t place)
 {
@@ -63,13 +73,7 @@ static int32_t token_of(uint64_t place)
     return (int32_t)(place >> 32);
 }
 
-static int compare_places(const void *a, const void *b)
-{
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
-/* Rows whose gradients are added: for a token rows[0 ... n) of by_token; for a position, with rows
+/* Rows whose gradients are added: for a token rows[0 ... n) of `order`; for a position, with rows
  * NULL, its n rows of all sequences. */
 typedef struct same_place {
     const embedding_backward_args *a;
@@ -99,15 +103,14 @@ static fsdp_status leaf_rows(const void *args, const leaf_part *to)
 }
 
 /* The sums for columns `begin` on of every token that occurs, and of every position. */
-static fsdp_status sum_leaves(const embedding_sums *j, size_t begin, size_t width)
+static fsdp_status sum_leaves(const embedding_backward_args *a, size_t begin, size_t width)
 {
-    const embedding_backward_args *a = j->a;
     const size_t n_rows = a->batch * a->seq_len;
     leaf_part to = {.rows = 1, .cols = width, .ld = width};
     same_place p = {.a = a, .begin = begin};
     for (size_t i = 0; i < n_rows; i += p.n) {
-        const int32_t token = token_of(j->by_token[i]);
-        p.rows = j->by_token + i;
+        const int32_t token = token_of(a->order[i]);
+        p.rows = a->order + i;
         for (p.n = 1; i + p.n < n_rows && token_of(p.rows[p.n]) == token;)
             p.n++;
         to.out = a->d_wte + (size_t)token * a->width + begin;
@@ -124,12 +127,11 @@ static fsdp_status sum_leaves(const embedding_sums *j, size_t begin, size_t widt
 
 static fsdp_status embedding_backward_tile(const void *args, size_t tile)
 {
-    const embedding_sums *j = args;
-    const embedding_backward_args *a = j->a;
+    const embedding_backward_args *a = args;
     const size_t begin = tile * BAND_COLS, width = min_size(BAND_COLS, a->width - begin);
     const size_t n_rows = a->batch * a->seq_len;
-    if (j->by_token != NULL)
-        return sum_leaves(j, begin, width);
+    if (a->leaves > 1)
+        return sum_leaves(a, begin, width);
     for (size_t r = 0; r < n_rows; r++)
         BY_TYPE(embedding_backward_row, a->type, a, r, begin, width);
     return FSDP_OK;
@@ -141,20 +143,9 @@ static fsdp_status embedding_backward_kernel(void *args, int n_threads)
     const size_t n_rows = a->batch * a->seq_len;
     TRY(check_numbers("embedding: token", "at position", a->tokens, n_rows, a->vocab, false));
     n_threads = threads_for(n_threads, n_rows * a->width, MIN_PARALLEL_ELEMS);
-    uint64_t *by_token = NULL;
-    if (a->leaves > 1 && n_rows > 0) {
-        by_token = malloc(n_rows * sizeof *by_token);
-        if (by_token == NULL)
-            return fsdp_error(FSDP_ENOMEM, "free memory on this machine",
-                              "embedding: no memory for the order of %zu tokens", n_rows);
-        for (size_t r = 0; r < n_rows; r++)
-            by_token[r] = (uint64_t)a->tokens[r] << 32 | r;
-        qsort(by_token, n_rows, sizeof *by_token, compare_places);
-    }
-    const fsdp_status status = tiles_run(n_threads, tiles_of(a->width, BAND_COLS),
-                                         embedding_backward_tile, &(embedding_sums){a, by_token});
-    free(by_token);
-    return status;
+    if (a->leaves > 1)
+        sort_by_token(a);
+    return tiles_run(n_threads, tiles_of(a->width, BAND_COLS), embedding_backward_tile, a);
 }
 
 KERNEL(embedding_backward)

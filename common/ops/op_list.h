@@ -55,6 +55,7 @@ OP(embedding, BOTH, BOTH, YES,  a->type, a->batch * a->seq_len * a->width, IF(wp
 OP(embedding_backward, BOTH, BOTH, YES,  a->type, a->batch * a->seq_len * a->width,
    n + IF(d_wpe, n), WRITES_PART(d_wte, 2 * n, a->vocab * a->width, DTYPE_F32)
    DELIVERS(d_wpe, IF(d_wpe, a->seq_len * a->width), DTYPE_F32, true)
+   WRITES(order, IF(order, 2 * a->batch * a->seq_len), DTYPE_F32) /* as large */
    READS(d_out, n, type) READS_TOKENS(tokens, a->batch * a->seq_len))
 
 OP(layernorm, BOTH, EACH, YES,  a->type, a->rows * a->cols, 8 * n,

@@ -80,12 +80,14 @@ typedef struct embedding_args {
 
 /* d_wte[tokens[b,t],:] += d_out[b,t,:]; d_wpe[t,:] += sum over b. Rows in (b,t) order. d_wpe NULL:
  * no positions.
- *   leaves above 1: groups of sequences; d_wte and d_wpe hold zeros */
+ *   leaves above 1: groups of sequences; d_wte and d_wpe hold zeros. order: [B,T], scratch for
+ *   them, else NULL */
 typedef struct embedding_backward_args {
     float *d_wte, *d_wpe;
     const void *d_out;
     const int32_t *tokens;
     size_t batch, seq_len, width, vocab, leaves;
+    uint64_t *order;
     dtype type;
 } embedding_backward_args;
 

@@ -97,7 +97,7 @@ fsdp_status ops_bad_call(int which, const ops *o, stream *s, float *x, float *y,
         return o->embedding(s, &(embedding_args){x, y, NULL, numbers, 1, 3, 2, 3, DTYPE_F32});
     if (which == 1)
         return o->embedding_backward(
-            s, &(embedding_backward_args){x, NULL, y, numbers, 1, 3, 2, 3, 0, DTYPE_F32});
+            s, &(embedding_backward_args){x, NULL, y, numbers, 1, 3, 2, 3, 0, NULL, DTYPE_F32});
     return o->cross_entropy(s,
                             &(cross_entropy_args){x, NULL, y, numbers, 3, 3, 0, DTYPE_F32, NULL});
 }

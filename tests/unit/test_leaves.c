@@ -98,6 +98,7 @@ static void check_embedding(const ops *o, dtype type, size_t leaves, size_t rows
     void *d = drawn(1, all * T * width, type);
     float *leaf = filled(0, leaves * n), *got = filled(0, n), *want = filled(0, n);
     int32_t *tokens = calloc(all * T, sizeof *tokens);
+    uint64_t *order = calloc(all * T, sizeof *order);
     for (size_t i = 0; i < all * T; i++)
         tokens[i] = (int32_t)(i * i % 19);
     for (size_t i = 0; i <= leaves; i++) {
@@ -106,11 +107,11 @@ static void check_embedding(const ops *o, dtype type, size_t leaves, size_t rows
         ONE(embedding_backward, .d_wte = out, .d_wpe = out + n_wte,
             .d_out = at(d, first * width, type), .tokens = tokens + first,
             .batch = i < leaves ? rows : all, .seq_len = T, .width = width, .vocab = VOCAB,
-            .leaves = i < leaves ? 0 : leaves);
+            .leaves = i < leaves ? 0 : leaves, .order = order);
     }
     tree(leaf, leaves, n, want);
     expect_same_bits(got, want, n, "embedding", "by leaves");
-    free(d), free(leaf), free(got), free(want), free(tokens);
+    free(d), free(leaf), free(got), free(want), free(tokens), free(order);
 }
 
 /* Rows of products in calls of other numbers of rows. */

@@ -135,7 +135,8 @@ static size_t lines(size_t bytes)
 }
 
 /* The bytes that are saved follow the lists at the top of gpt2.c and transformer.h. Backward's
- * scratch is d_norm, the sink, and d_qkv or act. B=3, T=6, C=6, F=14, H=2, V=11. */
+ * scratch is d_norm, the sink, and d_qkv or act, the embedding's the order of its tokens. B=3, T=6,
+ * C=6, F=14, H=2, V=11. */
 TEST(test_layer_bytes)
 {
     enum { ROWS = BATCH * SEQ, C = 6, F = 14, V = 11, H = 2 };
@@ -145,7 +146,7 @@ TEST(test_layer_bytes)
         const size_t x = dtype_bytes(type), norm = 2 * lines(ROWS * 4) + lines(ROWS * C * x);
         const size_t d_norm = lines(ROWS * C * x) + lines(2 * C * 4);
         const layer_bytes expected[] = {
-            {0},
+            {.scratch = ROWS * sizeof(uint64_t)},
             {.saved = norm + lines(ROWS * 3 * C * x) + lines(ROWS * H * 4) + lines(ROWS * C * x),
              .scratch = d_norm + lines(ROWS * 3 * C * x)},
             {.saved = norm + lines(ROWS * F * x), .scratch = d_norm + lines(ROWS * F * x)},

@@ -69,10 +69,10 @@ TEST(test_layers)
     WORK(embedding, 30, 4 * 6 + 2 * 75, "A60w B110r C30r D24r", AT(A), AT(B), AT(C), AT(D), 2, 3, 5,
          11, bf16);
     WORK(embedding_backward, 60, 4 * (90 + 6 + 30), "A220w B60w C120r D24r", AT(A), AT(B), AT(C),
-         AT(D), 2, 3, 5, 11, 0, DTYPE_F32);
+         AT(D), 2, 3, 5, 11, 0, NULL, DTYPE_F32);
     COST(embedding_backward, 30, 4 * (90 + 6), .batch = 2, .seq_len = 3, .width = 5);
     WORK(embedding_backward, 60, 2 * 30 + 4 * (60 + 6 + 30), "A220w B60w C60r D24r", AT(A), AT(B),
-         AT(C), AT(D), 2, 3, 5, 11, 0, bf16);
+         AT(C), AT(D), 2, 3, 5, 11, 0, NULL, bf16);
     COST(layernorm, 120, 4 * (30 + 10 + 6), .rows = 3, .cols = 5);
     WORK(layernorm, 120, 2 * 40 + 4 * 6, "A30w B12w C12w D30r E10r F10r", AT(A), AT(B), AT(C),
          AT(D), AT(E), AT(F), 3, 5, 1, bf16);
@@ -298,7 +298,7 @@ static void launch_layers(rig *r)
     LAUNCHES(matmul, y, f, g, NULL, NULL, 2, 2, 2, 0, false, false, false, t, t);
     LAUNCHES(bias_backward, h, g, 1, 2, 0, false, t);
     LAUNCHES(embedding, y, f, NULL, &r->token, 1, 1, 2, 1, t);
-    LAUNCHES(embedding_backward, h, NULL, f, &r->token, 1, 1, 2, 1, 0, t);
+    LAUNCHES(embedding_backward, h, NULL, f, &r->token, 1, 1, 2, 1, 0, NULL, t);
     LAUNCHES(layernorm, y, z, w, f, g, g, 1, 2, 1, t);
     LAUNCHES(layernorm_backward, y, h, h + 2, f, f, g, NULL, z, w, 1, 2, 0, false, t);
     LAUNCHES(rmsnorm, y, w, f, g, 1, 2, 1, t);

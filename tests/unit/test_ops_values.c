@@ -107,7 +107,7 @@ TEST(test_embedding)
          vector("embedding/wpe", T * C), tokens, B, T, C, V, DTYPE_F32);
     expect(out, "embedding/out", B * T * C, 2 * U);
     CALL(ops_cpu_fast(), s, embedding_backward, d_wte, d_wpe, vector("embedding/d_out", B * T * C),
-         tokens, B, T, C, V, 0, DTYPE_F32);
+         tokens, B, T, C, V, 0, NULL, DTYPE_F32);
     expect(d_wte, "embedding/d_wte", V * C, U * B * T * B * T);
     expect(d_wpe, "embedding/d_wpe", T * C, U * B * B);
 }
