@@ -17,19 +17,19 @@ static span tile_span(size_t elems, size_t tile)
     return (span){tile * TILE_ELEMS, min_size(elems, (tile + 1) * TILE_ELEMS)};
 }
 
-/* Where an element takes many instructions, so few loads are under way that memory is waited for at
- * every line, unless it was fetched before. */
+/* Some elements take so many instructions that few loads are in flight, and the loop would wait for
+ * memory at every line. So their inputs are fetched FETCH_ELEMS elements ahead. x NULL: nothing. */
 enum { FETCH_ELEMS = 256 };
 
 ROW_FN void fetch(const void *x, size_t i, dtype type)
 {
     const char *line = row_at(x, i, type);
-    for (; line < (const char *)row_at(x, i + FETCH_ELEMS, type); line += 64)
+    for (; x != NULL && line < (const char *)row_at(x, i + FETCH_ELEMS, type); line += 64)
         __builtin_prefetch(line);
 }
 
 /* ELEMENTS(op, type, min_work, in, in2) defines cpu_op, which runs op_at for each element; the last
- * argument of op_at is a->type, as a constant. in, in2: inputs to be fetched early. */
+ * argument of op_at is a->type, as a constant. in, in2: inputs of that type to fetch, or NULL. */
 #define ELEMENTS(op, type, min_work, in, in2)                                                      \
     ROW_FN void op##_span(const op##_args *a, span t, dtype as)                                    \
     {                                                                                              \
@@ -48,13 +48,13 @@ ROW_FN void fetch(const void *x, size_t i, dtype type)
     }                                                                                              \
     ELEMENTWISE(op, min_work)
 
-ELEMENTS(gelu, type, MIN_PARALLEL_EXPS, a->in, a->in)
+ELEMENTS(gelu, type, MIN_PARALLEL_EXPS, a->in, NULL)
 ELEMENTS(gelu_backward, type, MIN_PARALLEL_EXPS, a->in, a->d_out)
-ELEMENTS(relu, type, MIN_PARALLEL_ELEMS, a->in, a->in)
-ELEMENTS(relu_backward, type, MIN_PARALLEL_ELEMS, a->in, a->d_out)
+ELEMENTS(relu, type, MIN_PARALLEL_ELEMS, NULL, NULL)
+ELEMENTS(relu_backward, type, MIN_PARALLEL_ELEMS, NULL, NULL)
 ELEMENTS(swiglu, type, MIN_PARALLEL_EXPS, a->gate, a->up)
 ELEMENTS(swiglu_backward, type, MIN_PARALLEL_EXPS, a->gate, a->d_out)
-ELEMENTS(add, round_to, MIN_PARALLEL_ELEMS, a->a, a->a)
+ELEMENTS(add, round_to, MIN_PARALLEL_ELEMS, NULL, NULL)
 
 /* ---- rope ----------------------------------------------------------------------------------- */
 

@@ -145,7 +145,8 @@ AMX_FN void pack_b_rows(const uint16_t *x, size_t ld, size_t k, size_t n, size_t
         }
 }
 
-/* n rows of op(a), stored ld elements apart; or by columns, those of one k beside each other. */
+/* n rows of op(a). ld: elements from one stored row to the next. by_columns: a stored row has the
+ * elements of all n rows for one k. */
 typedef struct operand {
     const uint16_t *x;
     size_t n, ld;

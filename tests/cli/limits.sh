@@ -89,8 +89,8 @@ each ends 'ulimit -d' 1000 10000
 each either 'ulimit -d' 50000 $(more 5000 20000 30000 40000 60000 80000)
 each either 'ulimit -v' 100000 $(more 20000 50000 80000 120000 140000 160000)
 each 'goes on' 'ulimit -v' 2000000
-# C libraries report that they have no memory, C++ libraries throw. oneDNN multiplies large products in bf16, with the instructions,
-# but for those of AMX, where no product is left to it.
+# C libraries report that they have no memory, C++ libraries throw. oneDNN multiplies large products in bf16 if the processor has
+# instructions for them. With AMX our own code does, so AMX is masked.
 for ranks in 1 2; do
     for n in 1 50 1+; do
         if [ $n = 50 ] && ! grep -qE 'avx512_bf16|amx_bf16' /proc/cpuinfo; then
