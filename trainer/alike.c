@@ -55,7 +55,7 @@ fsdp_status trainer_check_program(const trainer *t)
 
 fsdp_status trainer_check_bits(const trainer *t)
 {
-    char library[64], made[240];
+    char library[96], made[280];
     ops_cpu_library(library, sizeof library);
     const bool is_canonical = t->opt->reduction == GRAD_ACC_CANONICAL;
     if (is_canonical)

@@ -9,7 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 #include "common/base/environment.h"
-#include "common/base/wait_policy.h"
+#include "common/base/openmp_settings.h"
 #include "common/steps/train_export.h"
 #include "common/model/family.h"
 #include "trainer/trainer.h"
@@ -17,7 +17,7 @@
 
 enum {
     BY_SIGTERM = 128 + SIGTERM, /* the exit status that a shell reports */
-    LEAST_STACK_BYTES = 2 << 20 /* operations have blocks of 1.3 MB on the stack */
+    LEAST_STACK_BYTES = 2 << 20 /* of the main thread and of libraries' threads */
 };
 
 static void print_head(const trainer *t, bool was_done)
@@ -217,7 +217,7 @@ static void fill_standard_files(void)
     close(fd);
 }
 
-/* Check the limit of the stack, which applies to threads too. */
+/* Check the limit of the stack. Threads that run operations have stacks of their own size. */
 static fsdp_status check_stack(void)
 {
     struct rlimit r;
@@ -232,7 +232,7 @@ int main(int argc, char **argv)
 {
     comm_take_signals(false);
     fill_standard_files();
-    wait_policy_passive(argv);
+    openmp_settings(argv);
     uncaught_report();
     trainer_options options;
     trainer t = {.opt = &options};

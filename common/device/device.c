@@ -10,6 +10,7 @@
 #include "common/base/bytes_copy.h"
 #include "common/base/clock.h"
 #include "common/base/dtype.h"
+#include "common/base/openmp_settings.h"
 #include "common/base/page.h"
 #include "common/base/units.h"
 #include "common/device/host_share.h"
@@ -191,11 +192,15 @@ fsdp_status stream_sync(stream *s)
 int device_thread_start(pthread_t *out, void *(*main)(void *), void *arg, const char *name)
 {
     sigset_t most, before;
+    pthread_attr_t attr;
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, THREAD_STACK_BYTES);
     sigfillset(&most);
     sigdelset(&most, SIGSEGV);
     pthread_sigmask(SIG_SETMASK, &most, &before);
-    int err = pthread_create(out, NULL, main, arg);
+    int err = pthread_create(out, &attr, main, arg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
     if (err == 0) {
         char cut[16]; /* Linux allows 15 characters */
         snprintf(cut, sizeof cut, "%.15s", name);

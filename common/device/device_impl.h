@@ -116,9 +116,10 @@ void device_delete(device *d);
 /* stream_init -- set the common part of a stream. */
 void stream_init(stream *s, device *d, const stream_config *config);
 
-/* device_thread_start -- start a thread that runs main(arg); its name is the first 15 bytes of
- * `name`. Signals are for the main thread: the new thread blocks all except SIGSEGV, which goes to
- * the thread that caused the fault. Returns 0, or a number of errno. */
+/* device_thread_start -- start a thread that runs main(arg) on a stack of THREAD_STACK_BYTES; its
+ * name is the first 15 bytes of `name`. All signals but SIGSEGV, which goes to the thread that
+ * caused the fault, are for the main thread: the new one blocks them.
+ * Returns 0, or a number of errno. */
 int device_thread_start(pthread_t *out, void *(*main)(void *), void *arg, const char *name);
 
 /* device_run_move -- a stream_fn with a device_act as args: copies, or fills if src is NULL. */

@@ -23,8 +23,10 @@ enum { FETCH_ELEMS = 256 };
 
 ROW_FN void fetch(const void *x, size_t i, dtype type)
 {
-    const char *line = row_at(x, i, type);
-    for (; x != NULL && line < (const char *)row_at(x, i + FETCH_ELEMS, type); line += 64)
+    if (x == NULL)
+        return;
+    const char *line = row_at(x, i, type), *const end = row_at(x, i + FETCH_ELEMS, type);
+    for (; line < end; line += 64)
         __builtin_prefetch(line);
 }
 

@@ -118,10 +118,10 @@ typedef fsdp_status (*gemm_fn)(const gemm_args *g);
  * accumulating; no fused multiply-add. So its bits depend on nothing but the operands' values. */
 fsdp_status gemm_portable(const gemm_args *g);
 
-/* gemm_dnnl -- gemm_fp32, or oneDNN's sgemm where the processor has neither AVX-512 nor AVX2. For
- * two bf16 operands oneDNN's bf16 product, if the processor has the instructions and the product is
- * large; with AMX gemm_amx. Built without oneDNN, gemm_portable takes its
- * place.
+/* gemm_dnnl -- the gemm of the fast table. Two fp32 operands: gemm_fp32; oneDNN's sgemm where the
+ * processor has neither AVX-512 nor AVX2. Two bf16 operands: gemm_amx where it has AMX; oneDNN's
+ * bf16 product where it has other bf16 instructions and b is large; else, as for operands of two
+ * types, fp32 products of expanded pieces. Without oneDNN, gemm_portable.
  *   m       at most GEMM_MAX_M if an operand is bf16
  *   errors  FSDP_ENOMEM */
 fsdp_status gemm_dnnl(const gemm_args *g);

@@ -1,16 +1,16 @@
 /* cpu_matmul.c -- matrix products over a fixed grid of tiles. See cpu_kernels.h.
  *
- * A tile spans all of k and is one single-threaded gemm call, so the bits depend only on the grid
- * (the bits of gemm_portable do not even depend on it). The grid depends on (m,n,k) alone. A tile's
- * products are fp32; bias and residual are added and the sums are rounded while the tile is in the
- * cache. */
+ * A tile spans all of k and is computed by one thread: by one call of a gemm, or by one for each
+ * leaf of a part of the tile. The grid depends on (m,n,k) alone, and oneDNN's bits on the grid.
+ * Bits of the other kernels depend on k alone. A tile's products are fp32; bias and residual are
+ * added and the sums are rounded while the tile is in the cache. */
 #include "common/ops/cpu_kernels.h"
 #include "common/ops/row_elem.h"
 
-/* oneDNN runs tiles of 256 x 384 within a few percent of its speed on the whole, in fp32 and in
- * bf16; multiples of 48 columns are fastest. Narrower tiles are 5% slower, so they are used only if
- * wide ones would be too few for the threads, and only if a narrow tile is worth handing to a
- * thread (2 MFLOP: about 20 us). */
+/* Other tiles than 256 x 384 changed the speed of a step's products by 1 to 3%, up and down.
+ * Columns are a multiple of all blocks' widths (48, 32, 16). Narrower tiles pack rows of op(a) once
+ * more, so they are used only if wide ones would be too few for the threads, and only if a narrow
+ * tile is worth handing to a thread (2 MFLOP: about 20 us). */
 enum { TILE_M = GEMM_MAX_M, TILE_N = 384, NARROW_TILE_N = 192, FEW_TILES = 16 };
 static const size_t MIN_TILE_MACS = (size_t)1 << 20;
 

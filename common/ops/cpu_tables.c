@@ -1,7 +1,8 @@
 /* cpu_tables.c -- the two maths libraries of the CPU.
  *
- * They share every operation except those that multiply matrices. For these, "fast" calls oneDNN,
- * and "portable" calls gemm_portable.c, whose bits are the same on every machine. */
+ * They share every operation except those that multiply matrices. For these, "fast" calls
+ * gemm_dnnl, our kernels or oneDNN's, and "portable" gemm_portable, whose bits are the same on
+ * every machine. */
 #include "common/ops/cpu_kernels.h"
 
 /* Define fast_op and portable_op: op_launch with the gemm of each table. */

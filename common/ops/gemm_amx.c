@@ -31,6 +31,7 @@ bool gemm_amx_open(void)
 {
     unsigned eax, ebx, ecx, edx, wanted = HAS_TILES | HAS_BF16_PRODUCTS;
     return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (edx & wanted) == wanted &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
            syscall(SYS_arch_prctl, ASK_PERMISSION, TILE_DATA) == 0;
 }
 

@@ -15,8 +15,31 @@
 #include <pthread.h>
 #include "common/ops/row_sums.h"
 
-static bool has_fp32; /* gemm_fp32 can be called */
+static bool has_fp32, has_amx; /* gemm_fp32, gemm_amx can be called */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* Whether our kernel multiplies: if so, it has. */
+static bool own(const gemm_args *g)
+{
+    if (g->a_type != g->b_type)
+        return false;
+    if (g->a_type == DTYPE_F32) {
+        if (has_fp32)
+            gemm_fp32(g);
+        return has_fp32;
+    }
+    const bool fits = has_amx && (g->trans_b ? !g->trans_a : g->n <= GEMM_AMX_MAX_N);
+    if (fits)
+        gemm_amx(g);
+    return fits;
+}
+
+/* own_describe -- writes which of our kernels are used: with others, sums have other bits. */
+static void own_describe(char *text, size_t text_bytes)
+{
+    snprintf(text, text_bytes, "%s%s", has_fp32 ? ", fp32 by FMA" : "",
+             has_amx ? ", bf16 by AMX" : "");
+}
 
 #ifdef FSDP_HAVE_DNNL
 #include <dnnl.h>
@@ -45,10 +68,8 @@ static fsdp_status dnnl_failed(const char *call, const gemm_args *g, dnnl_status
 /* A product of two fp32 operands. */
 static fsdp_status sgemm(const gemm_args *g)
 {
-    if (has_fp32) {
-        gemm_fp32(g);
+    if (own(g))
         return FSDP_OK;
-    }
     const int n_threads = one_thread_begin();
     const dnnl_status_t status =
         dnnl_sgemm(g->trans_a ? 'T' : 'N', g->trans_b ? 'T' : 'N', (dnnl_dim_t)g->m,
@@ -62,7 +83,7 @@ static fsdp_status sgemm(const gemm_args *g)
 
 static dnnl_engine_t engine; /* the CPU; never destroyed */
 static dnnl_status_t engine_status;
-static bool has_bf16, has_amx; /* instructions that oneDNN uses on this processor */
+static bool has_bf16; /* oneDNN has bf16 instructions on this processor */
 
 static bool has_isa(dnnl_cpu_isa_t isa)
 {
@@ -80,8 +101,11 @@ static void open_all(void)
 void ops_cpu_library(char *text, size_t text_bytes)
 {
     const dnnl_version_t *v = dnnl_version();
-    snprintf(text, text_bytes, "oneDNN %d.%d.%d, instructions %#x", v->major, v->minor, v->patch,
-             (unsigned)dnnl_get_effective_cpu_isa());
+    char kernels[40];
+    pthread_once(&once, open_all);
+    own_describe(kernels, sizeof kernels);
+    snprintf(text, text_bytes, "oneDNN %d.%d.%d, instructions %#x%s", v->major, v->minor, v->patch,
+             (unsigned)dnnl_get_effective_cpu_isa(), kernels);
 }
 
 /* ---- bf16 by fp32 products ------------------------------------------------------------------- */
@@ -128,6 +152,7 @@ static fsdp_status sgemm_by_pieces(const gemm_args *g)
             part.c += col;
             part.n = n;
             part.k = k;
+            part.a_type = part.b_type = DTYPE_F32;
             part.accumulate = g->accumulate || p0 > 0;
             part.streams = g->streams && p0 + k == g->k;
             part.left = p0 + k == g->k ? g->left : NULL;
@@ -145,8 +170,8 @@ static fsdp_status sgemm_by_pieces(const gemm_args *g)
 
 /* ---- bf16 by oneDNN -------------------------------------------------------------------------- */
 
-/* With fewer multiplications, expanding to fp32 is faster than creating a primitive. */
-static const size_t MIN_BF16_MACS = (size_t)1 << 19;
+/* For fewer elements of b, expanding to fp32 is faster than creating a primitive. */
+static const size_t MIN_BF16_ELEMS = (size_t)1 << 13;
 
 #define STEP(call)                                                                                 \
     do {                                                                                           \
@@ -268,13 +293,9 @@ fsdp_status gemm_dnnl(const gemm_args *g)
         return dnnl_failed("dnnl_engine_create for", g, engine_status);
     if (g->a_type == DTYPE_F32 && g->b_type == DTYPE_F32)
         return sgemm(g);
-    if (g->a_type != g->b_type)
-        return sgemm_by_pieces(g);
-    if (has_amx && (g->trans_b ? !g->trans_a : g->n <= GEMM_AMX_MAX_N)) {
-        gemm_amx(g);
+    if (own(g))
         return FSDP_OK;
-    }
-    const bool pays = has_bf16 && g->m * g->n * g->k >= MIN_BF16_MACS;
+    const bool pays = has_bf16 && g->a_type == g->b_type && g->n * g->k >= MIN_BF16_ELEMS;
     return pays ? gemm_bf16(g) : sgemm_by_pieces(g);
 }
 
@@ -289,16 +310,14 @@ static void open_all(void)
 #ifdef __x86_64__
     has_fp32 = gemm_fp32_open(__builtin_cpu_supports("avx512f"),
                               __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
+    has_amx = gemm_amx_open();
 #endif
 }
 
 fsdp_status gemm_dnnl(const gemm_args *g)
 {
     pthread_once(&once, open_all);
-    if (!has_fp32 || g->a_type != DTYPE_F32 || g->b_type != DTYPE_F32)
-        return gemm_portable(g);
-    gemm_fp32(g);
-    return FSDP_OK;
+    return own(g) ? FSDP_OK : gemm_portable(g);
 }
 
 bool gemm_dnnl_by_rows(dtype type)
@@ -309,6 +328,9 @@ bool gemm_dnnl_by_rows(dtype type)
 
 void ops_cpu_library(char *text, size_t text_bytes)
 {
-    snprintf(text, text_bytes, "no oneDNN");
+    char kernels[40];
+    pthread_once(&once, open_all);
+    own_describe(kernels, sizeof kernels);
+    snprintf(text, text_bytes, "no oneDNN%s", kernels);
 }
 #endif

@@ -1,6 +1,6 @@
 /* ops.h -- the operations of a model, as a table of functions.
  *
- *     const ops *o = ops_cpu_fast();              oneDNN and vector code
+ *     const ops *o = ops_cpu_fast();              vector code and oneDNN
  *     const ops *o = ops_cpu_portable();          plain C, one fixed order: same bits everywhere
  *     TRY(o->matmul(s, &(matmul_args){.out = y, .a = x, .b = w, .m = BT, .n = N, .k = K}));
  *
@@ -343,12 +343,12 @@ typedef struct ops {
     bool (*leaves_sum)(dtype type);
 } ops;
 
-/* ops_cpu_fast -- the table of oneDNN and vector code; ops_cpu_portable -- the table of plain
+/* ops_cpu_fast -- the table of vector code and oneDNN; ops_cpu_portable -- the table of plain
  * C. Static: never freed. */
 const ops *ops_cpu_fast(void);
 const ops *ops_cpu_portable(void);
-/* ops_cpu_library -- describe the library that multiplies matrices in ops_cpu_fast: its version,
- * and which of this processor's instructions it uses. */
+/* ops_cpu_library -- describe what multiplies matrices in ops_cpu_fast: the version of oneDNN,
+ * which of this processor's instructions it uses, and which of our kernels stand in for it. */
 void ops_cpu_library(char *text, size_t text_bytes);
 
 /* adamw_scalars -- fill the scalar fields of *a from doubles, in one written order (powers by

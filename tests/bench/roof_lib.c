@@ -304,7 +304,9 @@ fsdp_status bench_roof_measure(stream *s, bench_roof *out)
     out->bf16_all_gflops = registers_gflops(bf16_loop, 2 * LANES, n_threads);
 #endif
 #ifdef __x86_64__
-    if (gemm_amx_open())
+    char library[96];
+    ops_cpu_library(library, sizeof library);
+    if (strstr(library, "AMX") != NULL)
         out->bf16_all_gflops = fmax(
             out->bf16_all_gflops, registers_gflops(tile_loop, TILE_MACS / FEWER_ROUNDS, n_threads));
 #endif

@@ -14,7 +14,7 @@
 #include "common/base/environment.h"
 #include "common/base/options.h"
 #include "common/base/philox.h"
-#include "common/base/wait_policy.h"
+#include "common/base/openmp_settings.h"
 #include "common/data/data.h"
 #include "common/device/device.h"
 #include "common/ops/backends.h"
@@ -199,7 +199,7 @@ static fsdp_status run(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    wait_policy_passive(argv);
+    openmp_settings(argv);
     uncaught_report();
     if (run(argc, argv) == FSDP_OK)
         return 0;
