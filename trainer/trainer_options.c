@@ -74,7 +74,7 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("device-memory", device_memory_mib), .max = 1LL << 40, .arg = "MiB", .help = "limit of the device memory of one rank (0: all that is free)"},
     {OPTION("comm", comm), .def = "auto", .choices = "auto|self|mpi|shm|nccl|hccl",
      .help = "transport between ranks (auto: the device's own, nccl or hccl; without one shm inside hosts, mpi between them)"},
-    {OPTION("ops", ops), .def = "fast", .choices = "fast|portable", .help = "maths: oneDNN and vector code, or plain C with the same bits on every machine"},
+    {OPTION("ops", ops), .def = "fast", .choices = "fast|portable", .help = "maths: vector code and oneDNN, or plain C with the same bits on every machine"},
     {OPTION("model", family), .fact = "model", .def = "auto", .choices = "auto|" MODEL_FAMILIES, .group = "Model",
      .help = "model family (auto: what --init-from has, or gpt2)"},
     {OPTION("size", size), .fact = "model", .arg = "PRESET",

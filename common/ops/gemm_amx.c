@@ -46,34 +46,10 @@ AMX_FN void tiles_open(void)
     _tile_loadconfig(config);
 }
 
-/* Four elements of rows 0, 4, 8 and 12 of x. */
-AMX_FN __m512 four_rows(const float *x, size_t ld)
-{
-    __m512 r = _mm512_castps128_ps512(_mm_loadu_ps(x));
-    r = _mm512_insertf32x4(r, _mm_loadu_ps(x + 4 * ld), 1);
-    r = _mm512_insertf32x4(r, _mm_loadu_ps(x + 8 * ld), 2);
-    return _mm512_insertf32x4(r, _mm_loadu_ps(x + 12 * ld), 3);
-}
-
-/* out [16], row stride ld_out = the transpose of x, 16 x 16 elements of 32 bits: by parts of four
- * elements of four rows. */
-AMX_FN void transpose(const void *x, size_t ld, void *out, size_t ld_out)
-{
-    for (size_t q = 0; q < 16; q += 4) {
-        const float *from = (const float *)x + q;
-        float *const to = (float *)out + q * ld_out;
-        const __m512 r0 = four_rows(from, ld), r1 = four_rows(from + ld, ld),
-                     r2 = four_rows(from + 2 * ld, ld), r3 = four_rows(from + 3 * ld, ld);
-        const __m512d low01 = _mm512_castps_pd(_mm512_unpacklo_ps(r0, r1)),
-                      high01 = _mm512_castps_pd(_mm512_unpackhi_ps(r0, r1)),
-                      low23 = _mm512_castps_pd(_mm512_unpacklo_ps(r2, r3)),
-                      high23 = _mm512_castps_pd(_mm512_unpackhi_ps(r2, r3));
-        _mm512_store_pd(to, _mm512_unpacklo_pd(low01, low23));
-        _mm512_store_pd(to + ld_out, _mm512_unpackhi_pd(low01, low23));
-        _mm512_store_pd(to + 2 * ld_out, _mm512_unpacklo_pd(high01, high23));
-        _mm512_store_pd(to + 3 * ld_out, _mm512_unpackhi_pd(high01, high23));
-    }
-}
+#define ISA_FN  AMX_FN
+#define NAME(x) x
+#include "common/ops/vectors_avx512.h"
+#include "common/ops/transpose.h"
 
 /* Elements 0 to n - 1 of row p of x, of which there are k; zeros elsewhere. */
 AMX_FN __m512i row_part(const uint16_t *x, size_t ld, size_t p, size_t k, size_t n)
@@ -101,7 +77,7 @@ AMX_FN void pack_a(const uint16_t *x, size_t ld, size_t k, size_t n, size_t dept
                          21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
     for (size_t p = 0; p < depth; p += 32)
         for (size_t j = 0; j < size_round_up(n, BLOCK); j += 16) {
-            const size_t at = j / BLOCK * BLOCK; /* of a line */
+            const size_t at = j / BLOCK * BLOCK; /* of a line, of which j begins half */
             _Alignas(64) uint16_t pairs[16][32];
             for (size_t i = 0; i < 16; i++) {
                 const __m512i even = row_part(x + at, ld, p + 2 * i, k, n - at),
@@ -111,7 +87,7 @@ AMX_FN void pack_a(const uint16_t *x, size_t ld, size_t k, size_t n, size_t dept
                             : _mm512_inserti64x4(odd, _mm512_extracti64x4_epi64(even, 1), 0);
                 _mm512_store_si512(pairs[i], _mm512_permutexvar_epi16(interleave, both));
             }
-            transpose(pairs, 16, out + j * depth + p, depth / 2);
+            transpose((const float *)pairs, 16, (float *)(out + j * depth + p), depth / 2);
         }
 }
 
@@ -132,7 +108,7 @@ AMX_FN void pack_b(const uint16_t *x, size_t ld, size_t k, size_t n, size_t dept
         }
 }
 
-/* The same of rows 0 to n - 1 of x [n][ld], k elements of each, as columns. */
+/* out: a panel whose columns are rows 0 to n - 1 of x [n][ld], k elements of each. */
 AMX_FN void pack_b_rows(const uint16_t *x, size_t ld, size_t k, size_t n, size_t depth,
                         uint16_t *out)
 {
@@ -142,7 +118,7 @@ AMX_FN void pack_b_rows(const uint16_t *x, size_t ld, size_t k, size_t n, size_t
             for (size_t i = 0; i < 16; i++)
                 _mm512_store_si512(rows[i],
                                    row_part(p < k ? x + p : x, ld, half + i, p < k ? n : 0, k - p));
-            transpose(rows, 16, out + p * BLOCK + 2 * half, BLOCK);
+            transpose((const float *)rows, 16, (float *)(out + p * BLOCK + 2 * half), BLOCK);
         }
 }
 

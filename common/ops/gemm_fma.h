@@ -5,10 +5,11 @@
  *   vector, LANES     a vector of LANES floats
  *   ROWS, VECTORS     a block of c, whose sums are in registers: ROWS of VECTORS * LANES elements
  *   LOAD, STORE, STREAM, SPREAD, ADD, MULTIPLY_ADD: intrinsics
- *   LOAD_4X(x, ld)    4 floats of each fourth row: x, x + 4 ld, ...
- *   UNPACK, AS_PAIRS, AS_SINGLES: interleaves floats or pairs of them in parts of four */
+ *
+ * and of what transpose.h needs */
 
 #define ISA_FN static __attribute__((target(ISA)))
+#include "common/ops/transpose.h"
 enum { NAME(WIDTH) = VECTORS * LANES, NAME(PACKED) = ROWS % 8 == 0 ? 16 : 48 };
 
 /* The sums of a block of `n` vectors of columns; n and copies are constants. */
@@ -92,25 +93,6 @@ ISA_FN void NAME(multiply_edge)(fma_block x)
     NAME(multiply)(&x);
     for (size_t i = 0; i < x.rows; i++)
         memcpy(c + i * ldc, sums + i * NAME(WIDTH), x.cols * sizeof *c);
-}
-
-/* out [LANES], row stride ld_out = the transpose of LANES x LANES elements of x: by parts of four
- * elements of four rows. */
-ISA_FN inline __attribute__((always_inline)) void NAME(transpose)(const float *x, size_t ld,
-                                                                  float *out, size_t ld_out)
-{
-#pragma GCC unroll 4
-    for (size_t q = 0; q < LANES; q += 4) {
-        const vector r0 = LOAD_4X(x + q, ld), r1 = LOAD_4X(x + q + ld, ld),
-                     r2 = LOAD_4X(x + q + 2 * ld, ld), r3 = LOAD_4X(x + q + 3 * ld, ld);
-        const vector low01 = UNPACK(lo, ps, r0, r1), high01 = UNPACK(hi, ps, r0, r1);
-        const vector low23 = UNPACK(lo, ps, r2, r3), high23 = UNPACK(hi, ps, r2, r3);
-        float *const to = out + q * ld_out;
-        STORE(to, AS_SINGLES(UNPACK(lo, pd, AS_PAIRS(low01), AS_PAIRS(low23))));
-        STORE(to + ld_out, AS_SINGLES(UNPACK(hi, pd, AS_PAIRS(low01), AS_PAIRS(low23))));
-        STORE(to + 2 * ld_out, AS_SINGLES(UNPACK(lo, pd, AS_PAIRS(high01), AS_PAIRS(high23))));
-        STORE(to + 3 * ld_out, AS_SINGLES(UNPACK(hi, pd, AS_PAIRS(high01), AS_PAIRS(high23))));
-    }
 }
 
 /* panel [x.cols][x.rows rounded up to whole vectors] = the transpose of x; zeros beyond. */

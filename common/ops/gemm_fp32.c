@@ -86,27 +86,11 @@ typedef struct fma_block {
     bool adds, past;
 } fma_block;
 
-#define ISA          "avx512f"
-#define NAME(x)      x##_avx512
-#define vector       __m512
-#define LANES        16
-#define ROWS         8
-#define VECTORS      3
-#define LOAD         _mm512_loadu_ps
-#define STORE        _mm512_storeu_ps
-#define STREAM       _mm512_stream_ps
-#define SPREAD       _mm512_set1_ps
-#define ADD          _mm512_add_ps
-#define MULTIPLY_ADD _mm512_fmadd_ps
-#define LOAD_4X(x, ld)                                                                             \
-    _mm512_insertf32x4(                                                                            \
-        _mm512_insertf32x4(_mm512_insertf32x4(_mm512_castps128_ps512(_mm_loadu_ps(x)),             \
-                                              _mm_loadu_ps((x) + 4 * (ld)), 1),                    \
-                           _mm_loadu_ps((x) + 8 * (ld)), 2),                                       \
-        _mm_loadu_ps((x) + 12 * (ld)), 3)
-#define UNPACK(part, type, x, y) _mm512_unpack##part##_##type(x, y)
-#define AS_PAIRS                 _mm512_castps_pd
-#define AS_SINGLES               _mm512_castpd_ps
+#define ISA     "avx512f"
+#define NAME(x) x##_avx512
+#define ROWS    8
+#define VECTORS 3
+#include "common/ops/vectors_avx512.h"
 #include "common/ops/gemm_fma.h"
 
 #define ISA          "avx2,fma"

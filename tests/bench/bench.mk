@@ -15,3 +15,6 @@ bench-programs: all $(filter $(BUILD)/tests/bench/%,$(TESTS))
 bench-peers:  ## + install PyTorch from PyPI into build/peers, the peer of make bench
 	tests/tools/deps.sh bench
 	tests/bench/peers.sh $(BUILD)
+
+# libxsmm is a peer of products if it is there: apt-get install libxsmm-dev.
+$(BUILD)/tests/bench/products: LDLIBS += $(if $(wildcard /usr/include/libxsmm.h),-lxsmm -lxsmmnoblas -ldl)

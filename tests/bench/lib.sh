@@ -106,7 +106,7 @@ bench_page() {
     {
         cat "$OUT/machine.md" "$OUT/roof.md"
         echo "- $1"
-        for part in train collectives kernels scaling overlap; do
+        for part in train collectives kernels scaling overlap products; do
             [ -f "$OUT/$part.md" ] || continue
             echo
             cat "$OUT/$part.md"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # run.sh [BUILD] -- make bench: compare every figure with a peer measured in the same run and with this machine's roof.
 #
-# BENCH="train collectives kernels scaling overlap" runs only these parts; BENCH_FULL=1 runs the long form. FSDP_PYTHON is the
+# BENCH="train collectives" runs only these parts; products runs only if named. BENCH_FULL=1 runs the long form. FSDP_PYTHON is the
 # interpreter with PyTorch (default: from make bench-peers; without PyTorch the peer's columns say "-"). LLMC_DIR is a
 # checkout of llm.c (llmc.sh).
 # Writes BUILD/bench/bench.md, *.csv and *.png. Exit status 0 if every part ran and every checked result is right, whatever
@@ -11,7 +11,7 @@ set -u
 find_python
 parts=${BENCH:-train collectives kernels scaling overlap}
 for part in $parts; do
-    case $part in train | collectives | kernels | scaling | overlap) ;; *) fail "BENCH=$part is no part" 'BENCH="train collectives kernels scaling overlap"' ;; esac
+    case $part in train | collectives | kernels | scaling | overlap | products) ;; *) fail "BENCH=$part is no part" 'BENCH="train collectives kernels scaling overlap products"' ;; esac
 done
 title "make bench: $parts$([ -n "$FULL" ] && echo ', the long form')"
 say "peers of training: ${PYTHON:-- (make bench-peers)}; llm.c: ${LLMC_DIR:-- (LLMC_DIR=/path/to/llm.c)}"
@@ -21,7 +21,7 @@ ticks=$(cpu_ticks)
 cat "$OUT/machine.md"
 tests/bench/roof.sh "$BUILD" || exit 1
 failed=''
-rm -f "$OUT"/{train,collectives,kernels,scaling,overlap}.{md,csv}
+rm -f "$OUT"/{train,collectives,kernels,scaling,overlap,products}.{md,csv}
 for part in $parts; do
     "tests/bench/$part.sh" "$BUILD" || failed="$failed $part"
     bench_page "not complete: $part ended last"

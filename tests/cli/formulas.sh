@@ -222,7 +222,7 @@ done
 # activations REDUCTION BATCH p PART FROM EVERY OPTIONS -- train one step on two ranks and compare the activations with
 # their formula. The layers of a block are attention and MLP; their PART (block, attn, mlp; -: none) runs again in each
 # EVERY-th block from FROM on. A call of a layer takes the whole batch. In canonical mode portable operations sum by sequences,
-# so this holds too, except for the embedding and a loss in chunks, which are called for each sequence.
+# so this holds too, except for a loss in chunks, which is called for each sequence.
 #
 # A layer keeps its output and, for its backward, the mean and deviation of each row and the norm. In addition,
 # attention keeps q, k and v, a logarithm for each row and head, and the output of the heads; MLP keeps the wide array;

@@ -94,7 +94,7 @@ cat >"$dir/words" <<'WORDS'
 xeon=tests/bench/results/intel-xeon-2-cores.md avx2=tests/bench/results/intel-xeon-avx2-2-cores.md
 epyc=tests/bench/results/amd-epyc-avx2-2-cores-llama.md
 zen5=tests/bench/results/amd-epyc-zen5-2-cores.md zen5v=tests/bench/results/amd-epyc-zen5-avx2-2-cores.md
-amx=tests/bench/results/intel-xeon-amx-2-cores.md
+amx=tests/bench/results/intel-xeon-amx-2-cores.md zen3=tests/bench/results/amd-epyc-zen3-2-cores.md
 ask() { "$B/fsdp_train" "$@"; }
 held() { make -s BUILD="$B/avx2" MARCH=-march=x86-64-v3 all >&2 && ONEDNN_MAX_CPU_ISA=AVX2 "$@"; }
 cells() {
