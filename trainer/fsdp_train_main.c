@@ -17,7 +17,7 @@
 
 enum {
     BY_SIGTERM = 128 + SIGTERM, /* the exit status that a shell reports */
-    LEAST_STACK_BYTES = 2 << 20 /* of the main thread and of libraries' threads */
+    LEAST_STACK_BYTES = 4 << 20 /* operations have blocks of up to 2.5 MB on the stack */
 };
 
 static void print_head(const trainer *t, bool was_done)
@@ -217,7 +217,8 @@ static void fill_standard_files(void)
     close(fd);
 }
 
-/* Check the limit of the stack. Threads that run operations have stacks of their own size. */
+/* Check the limit of the main thread's stack: the main thread runs operations too. Other threads
+ * that run them have stacks of THREAD_STACK_BYTES. */
 static fsdp_status check_stack(void)
 {
     struct rlimit r;

@@ -83,8 +83,23 @@ each 'goes on' 'ulimit -n' 32
 each ends 'ulimit -f' 0 8 $(more 1 2 4 16)
 limited 1 'goes on' 'ulimit -f 100000'
 limited 2 ends 'ulimit -f 100000' # in kB; the memory that ranks share is a file
-each ends 'ulimit -s' 256 $(more 64 128 512 1024)
-each 'goes on' 'ulimit -s' 2048 $(more unlimited)
+each ends 'ulimit -s' 256 2048 $(more 64 128 512 1024)
+each 'goes on' 'ulimit -s' 4096 $(more unlimited)
+# The main thread and OpenMP's threads run operations. A step in bf16 without instructions for it takes more than 2 MB of stack,
+# which threads have by default if the stack has no limit. The user may set the stack of OpenMP's threads.
+for reduction in canonical fast; do
+    large="--n-layer 1 --d-model 512 --n-head 8 --seq-len 64 --batch-size 8 --synthetic 5000 --global-batch 16 --steps 2
+        --param-dtype bf16 --ops fast --reduction $reduction"
+    case_is "stacks of threads, --reduction $reduction: without a limit"
+    ONEDNN_MAX_CPU_ISA=AVX2 good 1 $large --loss-csv "$work/$reduction.csv"
+    for limit in 'ulimit -s 4096' 'ulimit -s unlimited' 'export OMP_STACKSIZE=64k'; do
+        case_is "stacks of threads, --reduction $reduction: $limit" || continue
+        ONEDNN_MAX_CPU_ISA=AVX2 OMP_NUM_THREADS=2 timed bash -c "$limit"' && exec "$@"' limited "$trainer" $large \
+            --loss-csv "$new/loss.csv"
+        expect_status 0
+        same_losses "$new/loss.csv" "$work/$reduction.csv"
+    done
+done
 each ends 'ulimit -d' 1000 10000
 each either 'ulimit -d' 50000 $(more 5000 20000 30000 40000 60000 80000)
 each either 'ulimit -v' 100000 $(more 20000 50000 80000 120000 140000 160000)
