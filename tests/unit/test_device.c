@@ -4,8 +4,10 @@
  * Order is tested with gates (tasks that wait for the test), so a wrong order shows in every run.
  * Memory: test_device_memory.c; wrong use and limits: test_device_faults.c; random programs:
  * test_device_stress.c. */
+#include "common/base/openmp_settings.h"
 #include "common/device/device_impl.h"
 #include "tests/unit/device_lib.h"
+#include <pthread.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -14,6 +16,16 @@
 static fsdp_status run_count_threads(void *args, int n_threads)
 {
     **(int **)args = n_threads;
+    return FSDP_OK;
+}
+
+static fsdp_status run_measure_stack(void *args, int n_threads)
+{
+    pthread_attr_t attr;
+    if (pthread_getattr_np(pthread_self(), &attr) == 0) {
+        pthread_attr_getstacksize(&attr, *(size_t **)args);
+        pthread_attr_destroy(&attr);
+    }
     return FSDP_OK;
 }
 
@@ -80,6 +92,25 @@ ON_EACH(TEST_ALL, test_stream_facts, false)
     assert_int_equal(threads_of(s), 5);
     stream_free(plain);
     stream_free(NULL);
+}
+
+/* A stream's thread has a stack of its own size if other threads have smaller ones, as after
+ * `ulimit -s 1024`. */
+TEST(test_worker_stack)
+{
+    size_t stack_bytes = 0, *const out = &stack_bytes;
+    pthread_attr_t before, small;
+    assert_int_equal(pthread_getattr_default_np(&before), 0);
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 1 << 20);
+    assert_int_equal(pthread_setattr_default_np(&small), 0);
+    device *d = open_cpu(true, false);
+    OK(stream_launch(device_compute_stream(d), run_measure_stack, &out, sizeof out));
+    device_close(d);
+    assert_int_equal(pthread_setattr_default_np(&before), 0);
+    pthread_attr_destroy(&small);
+    pthread_attr_destroy(&before);
+    assert_true(stack_bytes >= THREAD_STACK_BYTES);
 }
 
 /* ---- order ---------------------------------------------------------------------------------- */
