@@ -11,7 +11,8 @@
  * bT aT: rows of the weights are read where they are, and the few rows of a interleaved.
  *
  * What is missing at the edges is packed as zeros. So an element of c is the same sequence of
- * operations whatever m, n and the element's place are, and its bits do not depend on them. */
+ * operations whatever m, n and the element's place are, and its bits do not depend on them. AMX
+ * takes denormal operands for 0 and makes denormal sums 0. */
 #include "common/ops/cpu_kernels.h"
 
 #if defined __x86_64__ && defined __linux__

@@ -1,9 +1,13 @@
 /* ops_check_lib.c -- see ops_check_lib.h. */
 #include "tests/unit/ops_check_lib.h"
+#include <errno.h>
+#include <fcntl.h>
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 device *ops_test_device(int n_threads, bool async_compute)
 {
@@ -25,6 +29,30 @@ int ops_test_close(void **state)
 {
     device_close(*state);
     return 0;
+}
+
+/* oneDNN reads it once, when it is first called. */
+#define ISA_VARIABLE "ONEDNN_MAX_CPU_ISA"
+
+void ops_test_with_avx2(const char *argument)
+{
+    if (getenv(ISA_VARIABLE) != NULL)
+        skip();
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        const int null = open("/dev/null", O_WRONLY);
+        if (null < 0 || dup2(null, STDOUT_FILENO) < 0 || dup2(null, STDERR_FILENO) < 0 ||
+            setenv(ISA_VARIABLE, "AVX2", 1) != 0)
+            _exit(126);
+        execl("/proc/self/exe", program_invocation_short_name, argument, (char *)NULL);
+        _exit(127);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (status != 0)
+        fail_msg("with AVX2: status %d; run this program with " ISA_VARIABLE "=AVX2 to see why",
+                 status);
 }
 
 const ops *ops_table(int i)

@@ -18,6 +18,11 @@ stream *ops_test_open(void **state);
 /* ops_test_close -- closes the device in *state. */
 int ops_test_close(void **state);
 
+/* ops_test_with_avx2 -- run this program once more, with `argument` (or NULL), as on a processor
+ * with AVX2 and no later instructions. It must succeed. Skips the test in that run, and if the user
+ * has set ONEDNN_MAX_CPU_ISA. */
+void ops_test_with_avx2(const char *argument);
+
 /* ops_table -- 0: fast, 1: portable. */
 const ops *ops_table(int i);
 

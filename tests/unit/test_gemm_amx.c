@@ -1,6 +1,7 @@
 /* test_gemm_amx.c -- bf16 products by AMX: every element of products of all kinds of edges, no
  * byte around them, and bits that do not depend on the shape. Whole numbers make all sums exact, so
- * they are compared with integers. */
+ * they are compared with integers. Denormal numbers are 0. After each call no configuration of
+ * tiles is loaded. */
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/dtype.h"
@@ -11,33 +12,72 @@
 /* The kernel of the library, and the same source with tiles in C. */
 typedef void (*kernel)(const gemm_args *g);
 #ifdef __x86_64__
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include "common/device/cpu_tiles.h"
 #define gemm_amx      gemm_emulated
 #define gemm_amx_open gemm_emulated_open
 #include "tests/unit/tiles.h"
+#if !defined __AVX512BW__ || !defined __AVX512VL__
+#include "tests/unit/avx512.h"
+#endif
 #include "common/ops/gemm_amx.c"
 #undef gemm_amx
 #undef gemm_amx_open
-static kernel emulated(void)
+#undef target
+static const kernel EMULATED = gemm_emulated;
+
+/* Whether the processor has no configuration of tiles loaded; it stores zeros then. */
+static __attribute__((target("amx-tile"))) bool processor_is_released(void)
 {
-    return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") ? gemm_emulated
-                                                                                    : NULL;
+    uint8_t config[64];
+    memset(config, 0xff, sizeof config);
+    __asm__ volatile("sttilecfg %0" : "+m"(config));
+    for (size_t i = 0; i < sizeof config; i++)
+        if (config[i] != 0)
+            return false;
+    return true;
+}
+
+/* A call loads the configuration and releases it. */
+static void check_released(bool is_real)
+{
+    if (is_real) {
+        assert_true(processor_is_released());
+        return;
+    }
+    const struct tiles_state was = tiles_config;
+    memset(&tiles_config, 0, sizeof tiles_config);
+    assert_int_equal(was.loads, 1);
+    assert_int_equal(was.releases, 1);
+    assert_false(was.is_loaded);
 }
 #else
-static kernel emulated(void)
+static const kernel EMULATED = NULL;
+
+static void check_released(bool is_real)
 {
-    return NULL;
+    (void)is_real;
 }
 #endif
 
 static uint16_t *a, *b; /* each array ends where its memory ends */
 static float *c;
-static kernel multiply_by;
+static kernel chosen;
 
-static void use(bool tiles)
+/* The processor's tiles, or emulated ones. */
+static void use(bool is_real)
 {
-    multiply_by = tiles ? gemm_amx_open() ? gemm_amx : NULL : emulated();
-    if (multiply_by == NULL)
+    chosen = is_real ? gemm_amx_open() ? gemm_amx : NULL : EMULATED;
+    if (chosen == NULL)
         skip();
+}
+
+static void multiply_by(const gemm_args *g)
+{
+    chosen(g);
+    check_released(chosen == gemm_amx);
 }
 
 static int value_a(size_t p, size_t i)
@@ -178,6 +218,82 @@ static void bits_of_any_shape(void)
     }
 }
 
+/* 1 + 2^25 - 2^25 + 1/2: the first addition loses the 1. */
+static void left_in_order(void)
+{
+    const float large = 0x1p25f, minus_large = -0x1p25f, half = 0.5f;
+    const leaf_left third = {&half, NULL}, second = {&minus_large, &third};
+    const leaf_left first = {&large, &second};
+    for (int way = 0; way < 3; way++) {
+        const uint16_t one = bf16_from_f32(1);
+        float sum = 0;
+        multiply_by(&(gemm_args){.c = &sum,
+                                 .a = &one,
+                                 .b = &one,
+                                 .m = 1,
+                                 .n = 1,
+                                 .k = 1,
+                                 .ldc = 1,
+                                 .lda = 1,
+                                 .ldb = 1,
+                                 .a_type = DTYPE_BF16,
+                                 .b_type = DTYPE_BF16,
+                                 .trans_a = way == 0,
+                                 .trans_b = way == 2,
+                                 .left = &first});
+        if (sum != half)
+            fail_msg("sum with left siblings %g, not %g", (double)sum, (double)half);
+    }
+}
+
+/* old + x0 y0 + x1 y1 */
+typedef struct pair {
+    float old, x0, y0, x1, y1;
+} pair;
+
+static void check_sum(pair x, float want)
+{
+    for (int way = 0; way < 3; way++) {
+        const uint16_t row[2] = {bf16_from_f32(x.x0), bf16_from_f32(x.x1)};
+        const uint16_t column[2] = {bf16_from_f32(x.y0), bf16_from_f32(x.y1)};
+        const bool trans_a = way == 0, trans_b = way == 2;
+        float sum = x.old;
+        multiply_by(&(gemm_args){.c = &sum,
+                                 .a = row,
+                                 .b = column,
+                                 .m = 1,
+                                 .n = 1,
+                                 .k = 2,
+                                 .ldc = 1,
+                                 .lda = trans_a ? 1 : 2,
+                                 .ldb = trans_b ? 2 : 1,
+                                 .a_type = DTYPE_BF16,
+                                 .b_type = DTYPE_BF16,
+                                 .trans_a = trans_a,
+                                 .trans_b = trans_b,
+                                 .accumulate = true});
+        if (sum != want)
+            fail_msg("%a + %a * %a + %a * %a: %a, not %a", (double)x.old, (double)x.x0,
+                     (double)x.y0, (double)x.x1, (double)x.y1, (double)sum, (double)want);
+    }
+}
+
+/* A denormal operand is taken for 0, and a denormal sum becomes 0. The least normal stays. */
+static void denormals(void)
+{
+    check_sum((pair){.x0 = 0x1p-127f, .y0 = 0x1p127f, .old = 1}, 1);
+    check_sum((pair){.x1 = 0x1p127f, .y1 = -0x1.f8p-127f}, 0);
+    check_sum((pair){.x0 = 0x1p-133f, .y0 = 0x1p127f, .x1 = 1, .y1 = 3}, 3);
+    check_sum((pair){.x0 = 0x1p-70f, .y0 = 0x1p-70f}, 0);
+    check_sum((pair){.x1 = 0x1p-63f, .y1 = -0x1.fcp-64f}, 0);
+    check_sum((pair){.x0 = 0x1.8p-63f, .y0 = 0x1p-63f, .x1 = 0x1p-63f, .y1 = -0x1p-63f}, 0);
+    check_sum((pair){.x0 = 0x1.8p-63f, .y0 = 0x1p-63f, .old = -0x1p-126f}, 0);
+    check_sum((pair){.old = 0x1.8p-127f}, 0);
+    check_sum((pair){.x0 = 0x1p-63f, .y0 = 0x1p-63f}, 0x1p-126f);
+    check_sum((pair){.x0 = 0x1p-126f, .y0 = 1, .x1 = 0x1p-127f, .y1 = 0x1p127f}, 0x1p-126f);
+    check_sum((pair){.old = 0x1p-126f}, 0x1p-126f);
+}
+
 TEST(test_edges)
 {
     use(true);
@@ -190,6 +306,18 @@ TEST(test_bits_of_any_shape)
     bits_of_any_shape();
 }
 
+TEST(test_left_in_order)
+{
+    use(true);
+    left_in_order();
+}
+
+TEST(test_denormals)
+{
+    use(true);
+    denormals();
+}
+
 TEST(test_edges_emulated)
 {
     use(false);
@@ -200,6 +328,18 @@ TEST(test_bits_of_any_shape_emulated)
 {
     use(false);
     bits_of_any_shape();
+}
+
+TEST(test_left_in_order_emulated)
+{
+    use(false);
+    left_in_order();
+}
+
+TEST(test_denormals_emulated)
+{
+    use(false);
+    denormals();
 }
 
 int main(void)

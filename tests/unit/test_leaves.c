@@ -121,9 +121,9 @@ static void check_rows(const ops *o, dtype type, size_t m, size_t n, size_t k, b
     float *all = filled(0, m * n), *part = filled(0, m * n);
     ONE(matmul, .out_type = DTYPE_F32, .out = all, .a = a, .b = b, .m = m, .n = n, .k = k,
         .trans_b = trans_b);
-    static const size_t COUNTS[] = {1, 2, 61, 256, 300};
-    for (int i = 0; i < 5; i++) {
-        const size_t first = (size_t)i * 3;
+    static const size_t COUNTS[] = {1, 2, 61, 63, 64, 256, 257, 300, 1024, 4096};
+    for (size_t i = 0; i < sizeof COUNTS / sizeof *COUNTS && COUNTS[i] <= m; i++) {
+        const size_t first = min_size(i * 3, m - COUNTS[i]);
         ONE(matmul, .out_type = DTYPE_F32, .out = part, .a = at(a, first * k, type), .b = b,
             .m = COUNTS[i], .n = n, .k = k, .trans_b = trans_b);
         expect_same_bits(part, all + first * n, COUNTS[i] * n, "matmul", "fewer rows");
@@ -151,11 +151,23 @@ TEST(test_leaves_and_rows)
                 check_embedding(o, type, leaves, 1, 100);
                 check_embedding(o, type, leaves, 3, 64);
             }
-            check_rows(o, type, 320, 200, 700, false);
-            check_rows(o, type, 320, 200, 700, true);
-            check_rows(o, type, 320, 3, 65, true);
+            for (int trans_b = 0; trans_b < 2; trans_b++) {
+                check_rows(o, type, 320, 200, 700, trans_b);
+                check_rows(o, type, 320, 3, 65, trans_b);
+                check_rows(o, type, 300, 385, 1100, trans_b);
+                /* 256 to 1024 rows have narrow tiles, others have wide ones */
+                check_rows(o, type, 4096, 385, 24, trans_b);
+                check_rows(o, type, 4096, 20, 70, trans_b);
+                check_rows(o, type, 64, 50257, 3, trans_b); /* the vocabulary of GPT-2 */
+            }
         }
     assert_true(n_tables >= 2); /* portable, in both types */
+}
+
+/* AVX2 has its own kernels, which a processor with AVX-512 does not choose. */
+TEST(test_with_avx2)
+{
+    ops_test_with_avx2(NULL);
 }
 
 static int open_stream(void **state)

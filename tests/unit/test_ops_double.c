@@ -9,12 +9,9 @@
  * ops.h allows it, a probability or the gradient of a score is also rounded to bf16 before it is
  * multiplied. The CPU sums over keys and queries by blocks, and the terms of a row's softmax by
  * lanes, so a term sees fewer roundings than there are terms (sum_terms, lane_terms). */
-#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 #include "tests/unit/ops_check_lib.h"
 #include "tests/unit/target_lib.h"
 
@@ -1029,30 +1026,12 @@ EMPTY_AFTER(test_same_bits_anywhere)
 
 /* ---- a processor without bf16 instructions --------------------------------------------------- */
 
-/* oneDNN reads it once, when it is first called. */
-#define ISA_VARIABLE "ONEDNN_MAX_CPU_ISA"
-
 /* Run all tests of fast once more, as on a processor without bf16 instructions. */
 EMPTY_AFTER(test_without_bf16_instructions)
 {
-    if (!on_cpu || o != target->fast() || getenv(ISA_VARIABLE) != NULL)
-        skip(); /* already set: this is the second run, or somebody has set another limit */
-    const pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0) {
-        const int null = open("/dev/null", O_WRONLY);
-        if (null < 0 || dup2(null, STDOUT_FILENO) < 0 || dup2(null, STDERR_FILENO) < 0 ||
-            setenv(ISA_VARIABLE, "AVX2", 1) != 0)
-            _exit(126);
-        execl("/proc/self/exe", "test_ops_double", "fast", (char *)NULL);
-        _exit(127);
-    }
-    int status = 0;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    if (status != 0)
-        fail_msg("without bf16 instructions: status %d; run this program with " ISA_VARIABLE
-                 "=AVX2 to see why",
-                 status);
+    if (!on_cpu || o != target->fast())
+        skip();
+    ops_test_with_avx2("fast");
 }
 
 /* With an argument, portable is not tested. */
