@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 #include <unistd.h>
 #include "common/base/environment.h"
 #include "common/base/openmp_settings.h"
@@ -15,10 +14,7 @@
 #include "trainer/trainer.h"
 #include "trainer/uncaught.h"
 
-enum {
-    BY_SIGTERM = 128 + SIGTERM, /* the exit status that a shell reports */
-    LEAST_STACK_BYTES = 4 << 20 /* operations have blocks of up to 2.5 MB on the stack */
-};
+enum { BY_SIGTERM = 128 + SIGTERM }; /* the exit status that a shell reports */
 
 static void print_head(const trainer *t, bool was_done)
 {
@@ -217,18 +213,6 @@ static void fill_standard_files(void)
     close(fd);
 }
 
-/* Check the limit of the main thread's stack: the main thread runs operations too. Other threads
- * that run them have stacks of THREAD_STACK_BYTES. */
-static fsdp_status check_stack(void)
-{
-    struct rlimit r;
-    if (getrlimit(RLIMIT_STACK, &r) != 0 || r.rlim_cur >= LEAST_STACK_BYTES)
-        return FSDP_OK;
-    return fsdp_error(FSDP_ENOMEM, "raise the limit: ulimit -s 8192",
-                      "the stack is limited to %llu kB, expected at least %d kB",
-                      (unsigned long long)r.rlim_cur / 1024, LEAST_STACK_BYTES / 1024);
-}
-
 int main(int argc, char **argv)
 {
     comm_take_signals(false);
@@ -250,7 +234,7 @@ int main(int argc, char **argv)
         return EXIT_SUCCESS;
     if (parsed == FSDP_OK && options.save_dir)
         comm_take_signals(true);
-    if (check_stack() != FSDP_OK || (alone && checked != FSDP_OK) ||
+    if (stack_check() != FSDP_OK || (alone && checked != FSDP_OK) ||
         trainer_connect(&t) != FSDP_OK) { /* there is no group yet: each failing rank prints */
         if (help && print_help() == FSDP_OK)
             return EXIT_SUCCESS;

@@ -155,7 +155,9 @@ typedef fsdp_status (*leaf_fn)(const void *args, const leaf_part *p);
 fsdp_status leaves_sum(leaf_fn fn, const void *args, leaf_part p, size_t n);
 /* leaf_add -- out += the left siblings, one after the other. */
 void leaf_add(const leaf_part *p);
-enum { LEAVES_ELEMS = 256 * 48, LEAVES_SLACK = 8 * 48 }; /* slack: a block reads it, for nothing */
+/* LEAVES_SLACK -- elements behind a sibling that products may read, for nothing: enough for parts
+ * of 128 x 96 or 256 x 48 elements. */
+enum { LEAVES_ELEMS = 256 * 48, LEAVES_SLACK = 8 * 48 };
 
 /* check_numbers -- FSDP_EINVAL unless all n numbers are in the vocabulary or NO_TARGET, which only
  * targets may be. The message puts `what` ("embedding: token") before the bad number and `where`

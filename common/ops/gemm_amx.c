@@ -36,6 +36,12 @@ bool gemm_amx_open(void)
            syscall(SYS_arch_prctl, ASK_PERMISSION, TILE_DATA) == 0;
 }
 
+/* gcc's intrinsics do not say which memory a tile or the configuration is loaded from. */
+static inline void loads_see_stores(void)
+{
+    __asm__ volatile("" ::: "memory");
+}
+
 /* All eight tiles have 16 rows of 64 bytes. */
 AMX_FN void tiles_open(void)
 {
@@ -44,6 +50,7 @@ AMX_FN void tiles_open(void)
         ((uint16_t *)(void *)(config + 16))[tile] = 64;
         config[48 + tile] = 16;
     }
+    loads_see_stores();
     _tile_loadconfig(config);
 }
 
@@ -164,6 +171,7 @@ AMX_FN void multiply(const block_args *x, float *c)
     const uint16_t *const a = x->a, *const b = x->b;
     const size_t ld = x->ld;
     enum { BYTES = BLOCK * sizeof *c };
+    loads_see_stores();
     if (x->adds) {
         _tile_loadd(0, c, BYTES);
         _tile_loadd(1, c + 16, BYTES);

@@ -192,6 +192,7 @@ static fsdp_status run(int argc, char **argv)
                           "got no %s, expected the directory, then --prompt with some text",
                           opt.prompt == NULL ? "--prompt" : "directory");
     TRY(environment_check(true));
+    TRY(stack_check());
     if (opt.ops != OPS_FAST)
         TRY(check_float_mode("ops", "portable"));
     return generate(dir, &opt);
