@@ -122,6 +122,7 @@ static inline v512 v512_add(v512 x, uint16_t y)
 #define __m512d v512
 #define __m512i v512
 #undef _mm512_castps_pd
+#undef _mm512_castpd_ps
 #undef _mm512_castps128_ps512
 #undef _mm512_castsi512_si256
 #undef _mm512_extracti64x4_epi64
@@ -138,13 +139,14 @@ static inline v512 v512_add(v512 x, uint16_t y)
 #undef _mm512_add_epi16
 #undef _mm512_load_ps
 #undef _mm512_store_ps
-#undef _mm512_store_pd
+#undef _mm512_storeu_ps
 #undef _mm512_store_si512
 #undef _mm512_stream_ps
 #undef _mm512_maskz_loadu_ps
 #undef _mm512_maskz_loadu_epi16
 #undef _mm512_mask_storeu_ps
 #define _mm512_castps_pd(x)                  x
+#define _mm512_castpd_ps(x)                  x
 #define _mm512_castps128_ps512(x)            v512_insert_128((v512){0}, x, 0)
 #define _mm512_castsi512_si256(x)            v512_half(x, 0)
 #define _mm512_extracti64x4_epi64(x, at)     v512_half(x, at)
@@ -161,7 +163,7 @@ static inline v512 v512_add(v512 x, uint16_t y)
 #define _mm512_add_epi16(x, y)               v512_add(x, y)
 #define _mm512_load_ps(from)                 v512_load(from)
 #define _mm512_store_ps(to, x)               v512_store(to, x)
-#define _mm512_store_pd(to, x)               v512_store(to, x)
+#define _mm512_storeu_ps(to, x)              v512_store(to, x)
 #define _mm512_store_si512(to, x)            v512_store(to, x)
 #define _mm512_stream_ps(to, x)              v512_store(to, x)
 #define _mm512_maskz_loadu_ps(mask, from)    v512_load_part(mask, from, 4)
