@@ -50,8 +50,9 @@ $(BUILD)/fsdp_cuda.so: $(CUDA_OBJ:%=$(BUILD)/cuda/%)
 	$(SAY) LINK $@
 	$(Q)$(LINK_SHARED) -o $@ $^ $(LDLIBS) $(CUDA_LIBS) -lrt -ldl
 
-# tests/gpu/report.sh runs this on one GPU, besides the test programs.
-$(BUILD)/tests/gpu/nccl_one: tests/gpu/nccl_one.c $(BUILD)/cuda/flags
+# tests/gpu/report.sh runs these on one GPU, besides the test programs.
+GPU_ONE := tests/gpu/nccl_one tests/gpu/lt_one
+$(GPU_ONE:%=$(BUILD)/%): $(BUILD)/%: %.c $(BUILD)/cuda/flags
 	@mkdir -p $(@D)
 	$(SAY) CC $<
 	$(Q)$(COMPILE) $(CUDA_INC) $(LDFLAGS) $(NEED_LDFLAGS) -o $@ $< $(LDLIBS) $(CUDA_LIBS) -lrt -ldl
@@ -89,8 +90,8 @@ $(BUILD)/fsdp_cuda_sim.so: $(SIM_OBJ:%=$(BUILD)/sim/%)
 	$(Q)$(LINK_SHARED) -o $@ $^ $(LDLIBS)
 
 # The stand-in calls functions of the program that opens it.
-tests: $(if $(HAVE_SIM_CXX),$(BUILD)/sim/tests/gpu/nccl_one)
-$(BUILD)/sim/tests/gpu/nccl_one: tests/gpu/nccl_one.c $(BUILD)/fsdp_cuda_sim.so $(BUILD)/libfsdp.a
+tests: $(if $(HAVE_SIM_CXX),$(GPU_ONE:%=$(BUILD)/sim/%))
+$(GPU_ONE:%=$(BUILD)/sim/%): $(BUILD)/sim/%: %.c $(BUILD)/fsdp_cuda_sim.so $(BUILD)/libfsdp.a
 	@mkdir -p $(@D)
 	$(SAY) CC $<
 	$(Q)$(COMPILE) $(SIM_INC) $(LDFLAGS) $(NEED_LDFLAGS) -o $@ $< -Xlinker --whole-archive $(BUILD)/libfsdp.a \

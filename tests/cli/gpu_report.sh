@@ -48,15 +48,40 @@ no_page 'no toolkit' 'no nvcc' CUDA_HOME=/nowhere
 # ---- what the page says -----------------------------------------------------------------------------------------
 
 script "$build/tests/unit/test_device" 'echo "SKIP --device cuda: this machine has no GPU"' 'echo "7 passed on the CPU"'
-for test in test_accel_ops test_ops_double test_cuda_device; do
-    script "$build/tests/unit/$test" 'echo "it works"'
-done
+script "$build/tests/unit/test_accel_ops" 'echo "it works"'
+# Programs of cmocka that skip some of their tests, and all of them.
+script "$build/tests/unit/test_cuda_device" 'printf "[  PASSED  ] 2 test(s).\n[  SKIPPED ] 7 test(s), listed below:\n[  SKIPPED ] test_a\n"' \
+    'printf "\n 7 SKIPPED TEST(S)\nSKIP only the stand-in can be told\nSKIP another reason\n"'
+script "$build/tests/unit/test_ops_double" 'printf "[  PASSED  ] 0 test(s).\n[  SKIPPED ] 1 test(s), listed below:\n[  SKIPPED ] test_a\n\n 1 SKIPPED TEST(S)\n"'
 script "$build/tests/unit/test_device_watch" 'echo "SKIP the device is not there"' 'exit 77'
 script "$build/tests/unit/test_accel_device" '[ "${CUDA_MODULE_LOADING:-}" = EAGER ] && echo late && exit' 'exec sleep 1000'
 script "$build/tests/gpu/nccl_one" 'echo "FAILED: ncclAllGather: unhandled error"' 'exit 1'
+script "$build/tests/gpu/lt_one" 'echo "| a product |"'
 script "$build/fsdp_train" 'echo "[rank 0/1] out of memory"' 'exit 1'
+
+# Profilers: what they print of a run of few steps, and of more.
+cat >"$work/ncu.1" <<'END'
+==PROF== Profiling "gelu"
+"ID","Kernel Name","Block Size","Metric Name","Metric Unit","Metric Value"
+"0","void gelu<float>(float *, int)","(256, 1, 1)","gpu__time_duration.sum","us","2"
+"1","(anonymous namespace)::norm(float *)","(32, 1, 1)","gpu__time_duration.sum","ns","1,000"
+END
+{ cat "$work/ncu.1" && sed -n '3p;3p;3p;3p;4p' "$work/ncu.1"; } >"$work/ncu.3"
+# nsys FILE LAUNCHES NS -- writes nsys's summary: a kernel of so many launches, and one that only the start of a run launches
+nsys() {
+    printf '%s\n' 'Processing [run.sqlite] with [cuda_gpu_kern_sum.py]...' '' \
+        'Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name' \
+        "90.5,$3,$2,10.0,10.0,10,10,0.0,\"void <unnamed>::gelu<float, int>(float *, int)\"" \
+        '9.5,100,1,100.0,100.0,100,100,0.0,fill' >"$1"
+}
+nsys "$work/nsys.3" 10 1000000
+nsys "$work/nsys.13" 30 5000000
+script "$work/bin/nsys" 'for run; do :; done' "case \$1 in stats) run=\${run##*/nsys.}; cat $work/nsys.\${run%%.*} ;; esac"
+script "$work/bin/ncu" 'while [ "$1" != --steps ]; do shift; done' "cat $work/ncu.\$2"
+script "$work/bin/compute-sanitizer" 'echo "$2: 0 hazards"'
+
 case_is 'failures fail'
-report PART=1 OUT="$work/copies"
+report PART='1 3' OUT="$work/copies"
 rc=$?
 expect_status 1
 cp "$build/gpu/report.md" "$work/err" 2>/dev/null
@@ -67,23 +92,25 @@ shows() {
 }
 shows 'GPU' '^# NVIDIA H100$'
 shows 'driver, toolkit and NCCL' 'driver 550.54, CUDA 12.4, NCCL 2.21.5, commit '
-shows 'a test that passes' '^\| test_ops_double \| passed: it works \|'
-shows 'a skip is a failure' '^\| test_device_watch \| FAILED: it was skipped: SKIP the device is not there \|'
-shows 'so is a skip of one device among several' '^\| test_device \| FAILED: it was skipped: SKIP --device cuda: this machine has no GPU \|'
+shows 'a test that passes' '^\| test_accel_ops \| passed: it works \|'
+shows 'a skip is a failure' '^\| test_device_watch \| FAILED: it was skipped: the device is not there \|'
+shows 'so is a skip of one device among several' '^\| test_device \| FAILED: it was skipped: --device cuda: this machine has no GPU \|'
+shows 'so is a skip of all tests' '^\| test_ops_double \| FAILED: it was skipped: test_a \|'
+shows 'skipped tests are counted' '^\| test_cuda_device \| passed 2, skipped 7: only the stand-in can be told \|'
 shows 'a hang is tried again' '^\| test_accel_device \| HUNG for 10 s; with CUDA_MODULE_LOADING=EAGER: passed: late \|'
 shows 'a failure' 'FAILED \(1\): FAILED: ncclAllGather: unhandled error'
-shows 'a run that ends' '^\| 124m \| 4 \| bf16 \| FAILED \(1\): \[rank 0/1\] out of memory \|'
+shows 'a run that ends' '^\| 124m \| 4 \| bf16 \| single \| FAILED \(1\): \[rank 0/1\] out of memory \|'
+shows 'a variant that ends' '^\| --parallel single \| FAILED \(1\): \[rank 0/1\] out of memory \|'
+shows 'threads of a run that ends' '^\| fp32 \| FAILED \(1\): \[rank 0/1\] out of memory \|'
+shows 'steps under racecheck' '^\| racecheck --model llama --size tiny --param-dtype bf16 --seq-len 128 \| passed: racecheck: 0 hazards \|'
+shows 'products' '^\| a product \|$'
 case_is 'OUT has a copy'
 cmp -s "$build/gpu/report.md" "$work/copies/report.md" || complain 'it is another page'
 
-cat >"$work/one.csv" <<'END'
-==PROF== Profiling "gelu"
-"ID","Kernel Name","Block Size","Metric Name","Metric Unit","Metric Value"
-"0","void gelu<float>(float *, int)","(256, 1, 1)","gpu__time_duration.sum","us","2"
-"1","(anonymous namespace)::norm(float *)","(32, 1, 1)","gpu__time_duration.sum","ns","1,000"
-END
-{ cat "$work/one.csv" && sed -n '3p;3p;3p;3p;4p' "$work/one.csv"; } >"$work/three.csv"
-case_is 'kernels of a step, of what ncu says'
-awk -f tests/gpu/ncu.awk "$work/one.csv" "$work/three.csv" >"$work/err"
-printf '| void gelu<float> | 2.0 | 0.004 |\n| norm | 0.5 | 0.001 |\n| **all** | 2.5 | 0.005 |\n' | cmp -s - "$work/err" || complain 'other rows'
+# rows SECTION -- the last three rows of a section of the page
+rows() { sed -n "/^## $1\$/,/^## /p" "$build/gpu/report.md" | grep '^| [a-z*]' | tail -3; }
+case_is 'kernels of a step, by ncu'
+printf '| void gelu<float> | 2.0 | 0.004 |\n| norm | 0.5 | 0.001 |\n| **all** | 2.5 | 0.005 |\n' | cmp -s - <(rows ncu) || complain 'other rows'
+case_is 'kernels of a step, by nsys'
+printf '| void gelu<float, int> | 2.0 | 0.400 |\n| fill | 0.0 | 0.000 |\n| **all** | 2.0 | 0.400 |\n' | cmp -s - <(rows nsys) || complain 'other rows'
 cli_end

@@ -17,7 +17,7 @@ none() {
     awk 'function at(word, i, last) { for (i = 1; i <= NF; i++) if ($i == word) last = i; return last + 0 }
         { while (/\\$/ && (getline more) > 0) sub(/\\$/, more) }
         !/ -o / { next }
-        { n++; object = / -c -o /; shared = / -shared /; cxx = object && /-std=c\+\+17/; preload = /\/preload\//; one = /nccl_one/; min = /fsdp_min/ }
+        { n++; object = / -c -o /; shared = / -shared /; cxx = object && /-std=c\+\+17/; preload = /\/preload\//; one = /(nccl|lt)_one/; min = /fsdp_min/ }
         '"$2"' { print "unfit: " $0 }
         END { if (n < 100) print n + 0 " commands: too few" }' "$dir/plan" | cut -c1-700 >"$log"
     [ ! -s "$log" ]
