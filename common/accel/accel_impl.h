@@ -74,7 +74,8 @@ struct accel_device {
     int n_polls;
 
     void *blocks;                  /* memory.c: a tree (tsearch) of the live blocks, by address */
-    struct block *leaving;         /* memory.c: freed blocks that the ledger still counts */
+    STAILQ_HEAD(, block) idle;     /* memory.c: entries of no block */
+    size_t temporary_bytes;        /* memory.c: that streams keep for their later work */
     TAILQ_HEAD(, accel_kept) kept; /* kept.c: freed, the latest first */
     size_t kept_device_bytes;      /* kept.c: device memory, in use or in `kept` */
     LIST_HEAD(, accel_kept) all_host; /* kept.c: host memory, in use or in `kept` */
@@ -86,16 +87,26 @@ struct accel_device {
     double clock_s;
 };
 
+/* The name [a literal, or NULL] and the label of work that was issued. */
+typedef struct accel_recent {
+    const char *name;
+    char label[ACCEL_RECENT_CHARS];
+} accel_recent;
+
 struct accel_stream {
     stream base;
     void *queue;
-    int number;  /* index in streams */
-    void *tasks; /* the api's thread for host tasks; NULL: none yet */
+    int number;                   /* index in streams */
+    void *tasks;                  /* the api's thread for host tasks; NULL: none yet */
+    STAILQ_HEAD(, block) leaving; /* memory.c: freed here, and still counted by the ledger */
+    TAILQ_HEAD(accel_temporaries, block)
+    temporaries; /* memory.c: free, for this stream; the last first */
+    int n_temporaries;
     STAILQ_HEAD(, accel_watched) watched;
     double told_s; /* end of the last act reported to the watch */
-    char recent[ACCEL_RECENT][ACCEL_RECENT_CHARS];
-    unsigned n_recent; /* names written to `recent`; a name that repeats the last one is not
-                          written. The last one is at (n_recent - 1) % ACCEL_RECENT */
+    accel_recent recent[ACCEL_RECENT];
+    unsigned n_recent; /* works written to `recent`; one that repeats the last one is not written.
+                          The last one is at (n_recent - 1) % ACCEL_RECENT */
 };
 
 typedef struct accel_event {
@@ -119,7 +130,8 @@ static inline const accel_api *accel_api_at(const accel_stream *s)
 }
 
 /* accel_stream_recent -- note the name of the work that is issued next on s, for error messages.
- * label may be NULL. Both strings are copied. */
+ * It runs for every launch, so it formats nothing. name: a literal, or NULL. label: copied; may be
+ * NULL. */
 void accel_stream_recent(accel_stream *s, const char *name, const char *label);
 
 /* ---- host tasks (task.c) --------------------------------------------------------------------- */
@@ -182,6 +194,8 @@ void accel_kept_close(accel_device *d);
 void accel_memory_close(accel_device *d);
 /* accel_memory_look -- subtract from the ledger the frees that streams have reached. */
 void accel_memory_look(accel_device *d);
+/* accel_temporaries_end -- give back what s keeps for its later work. */
+void accel_temporaries_end(accel_stream *s);
 /* accel_is_host -- whether ptr is in a block of device_alloc_host. accel_is_pageable -- whether ptr
  * is in such a block that is not pinned, so that asynchronous copies need a stage. */
 bool accel_is_host(accel_device *d, const void *ptr);

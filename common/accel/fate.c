@@ -39,11 +39,15 @@ fsdp_status accel_device_status(const accel_device *d)
 
 void accel_stream_recent(accel_stream *s, const char *name, const char *label)
 {
-    char text[ACCEL_RECENT_CHARS];
-    snprintf(text, sizeof text, "%s%s%s", name != NULL ? name : "a launch",
-             label != NULL ? " " : "", label != NULL ? label : "");
-    if (s->n_recent == 0 || strcmp(text, s->recent[(s->n_recent - 1) % ACCEL_RECENT]) != 0)
-        strcpy(s->recent[s->n_recent++ % ACCEL_RECENT], text);
+    const accel_recent *last = &s->recent[(s->n_recent + ACCEL_RECENT - 1) % ACCEL_RECENT];
+    accel_recent *next = &s->recent[s->n_recent % ACCEL_RECENT];
+    enum { MOST = sizeof next->label - 1 };
+    label = label != NULL ? label : "";
+    if (s->n_recent > 0 && name == last->name && strncmp(label, last->label, MOST) == 0)
+        return;
+    next->name = name;
+    strncpy(next->label, label, MOST); /* the last character stays 0 */
+    s->n_recent++;
 }
 
 /* The device itself has failed. Such an error lasts until the process ends. */
@@ -51,11 +55,14 @@ static fsdp_status device_failed(accel_stream *s, int code)
 {
     accel_device *d = accel_device_of(s->base.device);
     char failed[32];
-    char list[ACCEL_RECENT * (ACCEL_RECENT_CHARS + 2) + 1] = "nothing";
+    char list[ACCEL_RECENT * (2 * ACCEL_RECENT_CHARS + 4)] = "nothing";
     const unsigned n = s->n_recent < ACCEL_RECENT ? s->n_recent : ACCEL_RECENT;
-    for (unsigned i = 0, chars = 0; i < n; i++)
-        chars += (unsigned)snprintf(list + chars, sizeof list - chars, "%s%s", i > 0 ? ", " : "",
-                                    s->recent[(s->n_recent - n + i) % ACCEL_RECENT]);
+    for (unsigned i = 0, chars = 0; i < n; i++) {
+        const accel_recent *r = &s->recent[(s->n_recent - n + i) % ACCEL_RECENT];
+        chars += (unsigned)snprintf(
+            list + chars, sizeof list - chars, "%s%.*s%s%s", i > 0 ? ", " : "", ACCEL_RECENT_CHARS,
+            r->name != NULL ? r->name : "a launch", r->label[0] != '\0' ? " " : "", r->label);
+    }
     snprintf(failed, sizeof failed, "%s %d failed", d->api->word, d->base.config.index);
     const fsdp_status status = d->api->explain(code, failed);
     (void)fsdp_error(status, d->api->hint, "%s; issued last on stream '%s': %s",

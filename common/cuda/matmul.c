@@ -278,23 +278,27 @@ static cudaError_t matmul_issue(stream *s, const void *args)
     return status == CUBLAS_STATUS_SUCCESS ? cudaSuccess : cudaErrorUnknown;
 }
 
-/* Compute *a in one call. */
-static fsdp_status multiply(stream *s, const matmul_args *a)
+/* Compute *a in one call by its plan, which has an algorithm. */
+static fsdp_status plan_run(stream *s, const matmul_args *a, const matmul_plan *plan)
 {
     cublasStatus_t result = CUBLAS_STATUS_SUCCESS;
-    matmul_plan *plan = NULL;
-    matmul_call call = {.args = a, .lt = cuda_own_of(s->device)->matmul, .result = &result};
+    matmul_call call = {
+        .args = a, .lt = cuda_own_of(s->device)->matmul, .plan = plan, .result = &result};
     op_work work = matmul_work(a);
-    TRY(plan_of(s, a, &plan));
-    if (!plan->has_algorithm)
-        return portable_matmul(s, a);
-    call.plan = plan;
     if (plan->workspace_bytes > 0)
         TRY(device_alloc(s, MEM_OTHER, plan->workspace_bytes, "matmul workspace", &call.workspace));
     op_writes(&work, call.workspace, plan->workspace_bytes);
     fsdp_status status = cuda_issue(s, matmul_issue, &call, work);
     device_free(s, call.workspace);
     return result == CUBLAS_STATUS_SUCCESS ? status : lt_status(result, "cublasLtMatmul");
+}
+
+/* Compute *a in one call. */
+static fsdp_status multiply(stream *s, const matmul_args *a)
+{
+    matmul_plan *plan;
+    TRY(plan_of(s, a, &plan));
+    return plan->has_algorithm ? plan_run(s, a, plan) : portable_matmul(s, a);
 }
 
 /* Convert the operands of *a to fp32, at wide and wide + b_at, and let *a point to the results. */
@@ -353,5 +357,5 @@ fsdp_status fast_matmul(stream *s, const matmul_args *a)
     if (a->out_type != a->type || rounds_twice)
         return multiply_apart(s, a, false);
     TRY(plan_of(s, a, &plan));
-    return plan->has_algorithm ? multiply(s, a) : multiply_apart(s, a, false);
+    return plan->has_algorithm ? plan_run(s, a, plan) : multiply_apart(s, a, false);
 }

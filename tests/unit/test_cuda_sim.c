@@ -91,6 +91,95 @@ TEST(test_missing_barriers_show)
     }
 }
 
+/* ---- temporaries ----------------------------------------------------------------------------- */
+
+static unsigned gets(void)
+{
+    return SIM(sim_pool_gets)();
+}
+
+/* Takes and frees a temporary of `bytes`, and returns how often the pool was asked. */
+static unsigned temporary(stream *s, size_t bytes)
+{
+    const unsigned before = gets();
+    void *block;
+    OK(device_alloc(s, MEM_OTHER, bytes, "temporary", &block));
+    device_free(s, block);
+    return gets() - before;
+}
+
+/* The same for two at once, of which the stream `other` frees the first. */
+static unsigned two_temporaries(stream *s, size_t bytes, stream *other)
+{
+    const unsigned before = gets();
+    void *first, *second;
+    OK(device_alloc(s, MEM_OTHER, bytes, "temporary", &first));
+    OK(device_alloc(s, MEM_OTHER, bytes, "temporary", &second));
+    assert_ptr_not_equal(first, second);
+    device_free(other, first);
+    device_free(s, second);
+    return gets() - before;
+}
+
+static device *device_of(bool debug_fill)
+{
+    device *d = NULL;
+    OK(device_open(&(device_config){.backend = target_backend()->device,
+                                    .n_threads = 1,
+                                    .debug_fill = debug_fill},
+                   &d));
+    return d;
+}
+
+/* The second request of a size costs no call, unless another stream makes it, or two blocks are in
+ * use at once, or so many others were freed since. */
+TEST(test_temporaries_stay_with_their_stream)
+{
+    device *d = device_of(false);
+    stream *s = device_compute_stream(d), *side;
+    OK(stream_create(d, &(stream_config){.name = "side"}, &side));
+    assert_int_equal(temporary(s, 1000), 1);
+    assert_int_equal(temporary(s, 1000), 0);
+    assert_int_equal(temporary(s, 1001), 1);
+    assert_int_equal(temporary(s, 1000), 0);
+    assert_int_equal(temporary(side, 1000), 1);
+    assert_int_equal(two_temporaries(s, 1000, side), 1); /* the other stream's free gives it back */
+    assert_int_equal(two_temporaries(side, 1000, side), 1);
+    OK(stream_sync(side));
+    assert_int_equal(temporary(s, 1000), 0);
+    assert_int_equal(ledger_read(device_ledger(d)).live_total_bytes, 0);
+    for (size_t i = 0; i < 64; i++)
+        assert_int_equal(temporary(s, 2000 + i), 1);
+    assert_int_equal(temporary(s, 2000), 0);
+    assert_int_equal(temporary(s, 1000), 1);
+    stream_free(side);
+    device_close(d);
+    d = device_of(true);
+    assert_int_equal(temporary(device_compute_stream(d), 1000), 1);
+    assert_int_equal(temporary(device_compute_stream(d), 1000), 1);
+    device_close(d);
+}
+
+static void make_room(void)
+{
+    device *d = device_of(false);
+    stream *s = device_compute_stream(d);
+    const size_t all = device_mem_available(d);
+    void *block;
+    assert_int_equal(temporary(s, all / 4 * 3), 1);
+    assert_true(device_mem_available(d) == all);
+    OK(device_alloc(s, MEM_PARAMS_FULL, all / 2, "large", &block));
+    device_free(s, block);
+    device_close(d);
+}
+
+/* If memory is short, what streams keep is given back. */
+TEST(test_temporaries_make_room)
+{
+    const sim_case small = {WELL(make_room), .setting = "FSDP_SIM_MEMORY_MIB=64"};
+    assert_true(sim_case_holds(&small, 1, sim_run_alone, NULL));
+}
+
 int main(void)
 {
     sim_need("cuda-sim");

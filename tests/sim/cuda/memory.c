@@ -1,15 +1,18 @@
 /* memory.c -- memory and copies of the stand-in, on top of tests/sim/core. A copy between the GPU
  * and pinned memory runs after the call returns. With pageable memory the call waits for the stream
  * and the copy. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include "common/base/dtype.h"
 #include "common/base/page.h"
+#include "tests/sim/cuda/planted.h"
 #include "tests/sim/cuda/sim.h"
 
 /* The peak of held bytes after the last trim of the pool. */
 static size_t reserved;
+static atomic_uint n_gets;
 
 /* ---- the pool -------------------------------------------------------------------------------- */
 
@@ -58,10 +61,16 @@ cudaError_t cudaMallocAsync(void **ptr, size_t bytes, cudaStream_t q)
     stream *s = sim_stream(q);
     UNLESS_STICKY();
     *ptr = NULL;
+    atomic_fetch_add(&n_gets, 1);
     fsdp_status status = sim_block_get(s, bytes, bytes, ptr);
     if (sim_held_bytes() > reserved)
         reserved = sim_held_bytes();
     return sim_status(status);
+}
+
+unsigned sim_pool_gets(void)
+{
+    return atomic_load(&n_gets);
 }
 
 cudaError_t cudaFreeAsync(void *ptr, cudaStream_t q)

@@ -26,4 +26,7 @@ typedef struct planted_args {
 /* planted_launch -- launch the kernel on a stream of a CUDA device. */
 fsdp_status planted_launch(stream *s, const planted_args *a);
 
+/* sim_pool_gets -- how many blocks the pool was asked for so far. */
+unsigned sim_pool_gets(void);
+
 EXTERN_C_END
