@@ -236,6 +236,7 @@ static fsdp_status hccl_exchange(void *handle, const native_call *c, void *queue
 
 const native_api hccl_api = {.name = "hccl",
                              .library = "HCCL",
+                             .to_share = "",
                              .start_name = "HcclCommInitRootInfo",
                              .end_name = "HcclCommDestroy",
                              .id_bytes = HCCL_CALL_ID_BYTES,

@@ -206,16 +206,20 @@ static void obstacle(const native_api *api, const comm_team *team, const native_
                      char *words, size_t bytes)
 {
     char version[64];
+    bool share = true;
     words[0] = '\0';
+    for (int r = 0; r < team->size; r++)
+        share = share && all[r].shares;
     for (int r = 0; r < team->size; r++)
         if (api->too_old != NULL && api->too_old(&all[r], version, sizeof version))
             snprintf(words, bytes, "rank %d has %s", r, version);
-    for (int r = team->size - 1; r > 0; r--)
+    for (int r = team->size - 1; r > 0 && !share; r--)
         for (int o = r - 1; o >= 0; o--)
             if (memcmp(all[r].unit, all[o].unit, sizeof all[r].unit) == 0)
                 snprintf(words, bytes,
-                         "ranks %d and %d share %s %d of this host; %s needs one for each", o, r,
-                         accel_api_of(team->dev)->word, (int)all[o].index, api->library);
+                         "ranks %d and %d share %s %d of this host; %s needs one for each%s", o, r,
+                         accel_api_of(team->dev)->word, (int)all[o].index, api->library,
+                         api->to_share);
 }
 
 static fsdp_status can_open(const native_api *api, transport_group *talk, char *words, size_t bytes)
@@ -257,7 +261,7 @@ static fsdp_status job_new(const native_api *api, transport_group *talk, native_
 fsdp_status native_open_over(const native_api *api, const comm_transport *table,
                              transport_group *below, transport_group **out, const char **why_not)
 {
-    static char words[128]; /* the caller reads it before it calls again */
+    static char words[192]; /* the caller reads it before it calls again */
     transport_group *talk = transport_control(below);
     native_job *j = NULL;
     TRY(can_open(api, talk, words, sizeof words));

@@ -17,6 +17,7 @@ typedef struct native_row {
     char unit[64];  /* identifies the device among all devices of all hosts */
     char model[96]; /* the maker's name of the model */
     int32_t index, version;
+    bool shares; /* the library lets ranks share a device */
 } native_row;
 
 /* The arguments of one call. */
@@ -32,7 +33,8 @@ typedef struct native_call {
 typedef fsdp_status (*native_issue_fn)(void *handle, const native_call *c, void *queue);
 
 typedef struct native_api {
-    const char *name, *library;                     /* "nccl", and for messages "NCCL" */
+    const char *name, *library; /* "nccl", and for messages "NCCL" */
+    const char *to_share;       /* ", or " and what ranks need to share a device; "": they cannot */
     const char *start_name, *split_name, *end_name; /* the library's calls, for messages */
     size_t id_bytes;
 

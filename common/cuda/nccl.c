@@ -15,7 +15,11 @@
 #include "common/accel/native.h"
 #include "common/cuda/cuda_impl.h"
 
-enum { OLDEST_NCCL = NCCL_VERSION(2, 18, 0), ORDERS_CALLS = NCCL_VERSION(2, 26, 0) };
+enum {
+    OLDEST_NCCL = NCCL_VERSION(2, 18, 0),
+    ORDERS_CALLS = NCCL_VERSION(2, 26, 0),
+    SHARES_GPUS = NCCL_VERSION(2, 30, 0) /* experimental */
+};
 
 /* The header of NCCL 2.18 defines ncclBfloat16 only for nvcc. Its number has not changed since. */
 #define NCCL_BFLOAT16 ((ncclDataType_t)9)
@@ -49,6 +53,8 @@ static fsdp_status nccl_describe(device *d, native_row *row)
     struct cudaDeviceProp prop;
     TRY(cuda_status(cudaGetDeviceProperties(&prop, d->config.index), "cudaGetDeviceProperties"));
     TRY(nccl_status(NULL, ncclGetVersion(&row->version), "ncclGetVersion"));
+    const char *wanted = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    row->shares = row->version >= SHARES_GPUS && wanted != NULL && strcmp(wanted, "1") == 0;
     row->index = d->config.index;
     memcpy(row->unit, &prop.uuid, sizeof prop.uuid);
     snprintf(row->model, sizeof row->model, "%.95s", prop.name);
@@ -156,6 +162,8 @@ static fsdp_status nccl_all_reduce(void *handle, const native_call *c, void *que
 
 static const native_api NCCL = {.name = "nccl",
                                 .library = "NCCL",
+                                .to_share =
+                                    ", or 2.30 and NCCL_MULTI_RANK_GPU_ENABLE=1 on all ranks",
                                 .start_name = "ncclCommInitRankConfig",
                                 .split_name = "ncclCommSplit",
                                 .end_name = "ncclCommFinalize",

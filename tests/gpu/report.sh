@@ -190,6 +190,18 @@ section_bits() {
         try "$name, W = 2 on one GPU" 120 env FSDP_COMM=shm RANKS=2 tests/reference/losses.sh "$BUILD" "$name"
     done
     [ "$n_gpus" -eq 1 ] || try "canonical, fast, W = $n_gpus over NCCL" 120 tests/gpu/same_bits.sh "$BUILD" "$n_gpus" --comm nccl
+    if [ "$(printf '%s\n' 2.30 "$(version nccl)" | sort -V | head -1)" != 2.30 ]; then
+        echo "| canonical, fast, W = 2 on one GPU over NCCL | left out: NCCL $(version nccl) needs a GPU for each rank, 2.30 does not | |"
+        return
+    fi
+    export NCCL_MULTI_RANK_GPU_ENABLE=1 CUDA_VISIBLE_DEVICES=0
+    try 'canonical, fast, W = 2 on one GPU over NCCL' 120 tests/gpu/same_bits.sh "$BUILD" 2 --comm nccl
+    command -v nvidia-cuda-mps-control >/dev/null || { echo '| the same under MPS | left out: there is no nvidia-cuda-mps-control | |' && return; }
+    export CUDA_MPS_PIPE_DIRECTORY=$here/mps CUDA_MPS_LOG_DIRECTORY=$here/mps
+    mkdir -p "$here/mps"
+    nvidia-cuda-mps-control -d
+    try 'the same under MPS' 120 tests/gpu/same_bits.sh "$BUILD" 2 --comm nccl
+    echo quit | nvidia-cuda-mps-control
 }
 
 section_nccl() {

@@ -171,6 +171,15 @@ static bool blocks(const ncclConfig_t *config)
     return says != NULL ? atoi(says) != 0 : config->blocking != 0;
 }
 
+/* Whether ranks may share a GPU: from version 2.30 on, if the environment says so. */
+static bool shares_gpus(void)
+{
+    const char *says = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    int version;
+    (void)ncclGetVersion(&version);
+    return version >= NCCL_VERSION(2, 30, 0) && says != NULL && strcmp(says, "1") == 0;
+}
+
 static ncclResult_t init(ncclComm_t c)
 {
     coll_state state;
@@ -200,7 +209,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId i
     ncclComm_t c = calloc(1, sizeof *c);
     if (c == NULL || cudaGetDevice(&gpu) != cudaSuccess)
         return ncclSystemError;
-    const char *wrong = coll_join(&from, nranks, rank, gpu, &c->ranks);
+    const char *wrong = coll_join(&from, nranks, rank, shares_gpus() ? -1 - rank : gpu, &c->ranks);
     if (wrong != NULL) {
         free(c);
         return refuse(ncclInvalidArgument, wrong);
