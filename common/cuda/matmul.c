@@ -227,12 +227,17 @@ static fsdp_status plan_of(stream *s, const matmul_args *a, matmul_plan **out)
 fsdp_status matmul_open(int index, struct cuda_matmul **out)
 {
     struct cudaDeviceProp prop;
+    const char *tf32 = getenv("NVIDIA_TF32_OVERRIDE");
+    if (tf32 != NULL && tf32[0] != '\0' && strcmp(tf32, "0") != 0)
+        return fsdp_error(FSDP_EINVAL, "unset NVIDIA_TF32_OVERRIDE",
+                          "NVIDIA_TF32_OVERRIDE: got '%s', expected 0: cuBLAS would round fp32 "
+                          "operands to TF32",
+                          tf32);
     TRY(cuda_status(cudaGetDeviceProperties(&prop, index), "cudaGetDeviceProperties"));
     struct cuda_matmul *lt = calloc(1, sizeof *lt);
     if (lt == NULL)
         return fsdp_error(FSDP_ENOMEM, "", "matmul: no memory");
     lt->has_bf16 = prop.major >= 8;
-    setenv("NVIDIA_TF32_OVERRIDE", "0", 1); /* with 1, operands would be rounded to TF32 */
     fsdp_status status = lt_status(cublasLtCreate(&lt->handle), "cublasLtCreate");
     if (status == FSDP_OK)
         *out = lt;

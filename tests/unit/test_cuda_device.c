@@ -58,6 +58,8 @@ TEST(test_wrong_machines)
                    "the driver is for CUDA 12.4, and the plug-in was built with CUDA 13.0");
     expect_no_open("FSDP_SIM_DRIVER", "0", 0, FSDP_ESKIP, "no GPU that CUDA can use");
     expect_no_open("FSDP_SIM_GPUS", "2", 2, FSDP_EINVAL, "GPU 2, expected one from 0 to 1");
+    expect_no_open("NVIDIA_TF32_OVERRIDE", "1", 0, FSDP_EINVAL,
+                   "got '1', expected 0: cuBLAS would round fp32 operands to TF32");
     expect_no_open(NULL, NULL, -1, FSDP_EINVAL, "GPU -1, expected");
     expect_no_open("FSDP_SIM_SM", "70", 0, FSDP_EDEVICE, "no kernel image is available");
     assert_non_null(strstr(fsdp_error_get()->hint, "CUDA_ARCHS"));
