@@ -7,26 +7,17 @@
 #include "common/cuda/reduce.h"
 #include "common/ops/row_elem.h"
 
-static dim3 positions_by_columns(size_t n_positions, size_t width)
-{
-    return dim3((unsigned)n_positions, blocks_of(width));
-}
-
-static __device__ inline size_t this_column(void)
-{
-    return (size_t)blockIdx.y * blockDim.x + threadIdx.x;
-}
-
 /* ---- forward --------------------------------------------------------------------------------- */
 
 __global__ void embedding_kernel(embedding_args a, complaint_box *complaint)
 {
-    const size_t r = blockIdx.x, c = this_column();
+    const block_place at = block_of(blocks_of(a.width));
+    const size_t r = at.row, c = at.col * BLOCK_THREADS + threadIdx.x;
     if (c < a.width && number_fits(complaint, ABOUT_TOKEN, a.tokens[r], r, a.vocab))
         BY_TYPE(embedding_row, a.type, &a, r, c, 1);
 }
 
-OPERATION(cuda, embedding, embedding_kernel, positions_by_columns(a->batch * a->seq_len, a->width),
+OPERATION(cuda, embedding, embedding_kernel, grid_of(a->batch * a->seq_len, blocks_of(a->width)),
           BLOCK_THREADS, *a, complaint_of(s))
 
 /* ---- backward -------------------------------------------------------------------------------- */
@@ -46,7 +37,9 @@ static __device__ inline unsigned same_tokens(const int32_t *tokens, int32_t tok
 __global__ void embedding_backward_kernel(embedding_backward_args args, complaint_box *complaint)
 {
     const embedding_backward_args *a = &args;
-    const size_t n = a->batch * a->seq_len, r = blockIdx.x, c = this_column(), width = a->width;
+    const block_place at_block = block_of(blocks_of(a->width));
+    const size_t n = a->batch * a->seq_len, width = a->width;
+    const size_t r = at_block.row, c = at_block.col * BLOCK_THREADS + threadIdx.x;
     const int32_t token = a->tokens[r];
     if (!number_fits(complaint, ABOUT_TOKEN, token, r, a->vocab))
         return;
@@ -80,7 +73,7 @@ __global__ void positions_backward_kernel(embedding_backward_args a)
 static cudaError_t embedding_backward_issue(stream *s, const void *args)
 {
     const embedding_backward_args *a = (const embedding_backward_args *)args;
-    const dim3 grid = positions_by_columns(a->batch * a->seq_len, a->width);
+    const unsigned grid = grid_of(a->batch * a->seq_len, blocks_of(a->width));
     const cudaError_t error =
         LAUNCH(embedding_backward_kernel, grid, BLOCK_THREADS, s, *a, complaint_of(s));
     if (error != cudaSuccess || a->d_wpe == NULL)

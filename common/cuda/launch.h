@@ -53,13 +53,28 @@
 enum { BLOCK_THREADS = 256 };
 /* groups_of -- the number of groups of up to `most` for n items. blocks_of -- the number of blocks
  * for n threads. */
-static inline unsigned groups_of(size_t n, size_t most)
+static __host__ __device__ inline unsigned groups_of(size_t n, size_t most)
 {
     return (unsigned)((n + most - 1) / most);
 }
-static inline unsigned blocks_of(size_t n)
+static __host__ __device__ inline unsigned blocks_of(size_t n)
 {
     return groups_of(n, BLOCK_THREADS);
+}
+
+/* grid_of -- a grid of rows of blocks, in dimension x alone: y and z have at most 65,535 blocks.
+ * block_of -- this block's row and column in it. */
+static inline unsigned grid_of(size_t n_rows, size_t n_cols)
+{
+    return (unsigned)(n_rows * n_cols);
+}
+typedef struct block_place {
+    size_t row, col;
+} block_place;
+static __device__ inline block_place block_of(unsigned n_cols)
+{
+    const block_place at = {blockIdx.x / n_cols, blockIdx.x % n_cols};
+    return at;
 }
 
 /* global_thread -- this thread's index in the whole grid, in dimension x. */

@@ -51,10 +51,10 @@ static __device__ inline void add_products(tile_sums *t, float a[DEPTH][TILE], f
                 t->sum[i][j] += a[p][y + i * SIDE] * b[p][x + j * SIDE];
 }
 
-static __device__ inline void begin_sums(const matmul_args *m, tile_sums *t)
+static __device__ inline void begin_sums(const matmul_args *m, block_place tile, tile_sums *t)
 {
-    t->row = (size_t)blockIdx.y * TILE + threadIdx.x / SIDE;
-    t->col = (size_t)blockIdx.x * TILE + threadIdx.x % SIDE;
+    t->row = tile.row * TILE + threadIdx.x / SIDE;
+    t->col = tile.col * TILE + threadIdx.x % SIDE;
     for (size_t i = 0; i < PER_SIDE; i++)
         for (size_t j = 0; j < PER_SIDE; j++) {
             const size_t row = t->row + i * SIDE, col = t->col + j * SIDE;
@@ -67,11 +67,12 @@ static __device__ inline void matmul_tile(const matmul_args *m, dtype type)
 {
     __shared__ float a[DEPTH][TILE], b[DEPTH][TILE];
     const operand op_a = {m->a, m->k, m->m, !m->trans_a}, op_b = {m->b, m->k, m->n, m->trans_b};
+    const block_place tile = block_of(groups_of(m->n, TILE));
     tile_sums t;
-    begin_sums(m, &t);
+    begin_sums(m, tile, &t);
     for (size_t p = 0; p < m->k; p += DEPTH) {
-        load_tile(a, &op_a, p, (size_t)blockIdx.y * TILE, type);
-        load_tile(b, &op_b, p, (size_t)blockIdx.x * TILE, type);
+        load_tile(a, &op_a, p, tile.row * TILE, type);
+        load_tile(b, &op_b, p, tile.col * TILE, type);
         __syncthreads();
         add_products(&t, a, b, m->k - p < DEPTH ? m->k - p : (size_t)DEPTH);
         __syncthreads(); /* all threads have read a and b before they are overwritten */
@@ -90,5 +91,5 @@ __global__ void matmul_kernel(matmul_args m)
     BY_TYPE(matmul_tile, m.type, &m);
 }
 
-OPERATION(portable, matmul, matmul_kernel, dim3(groups_of(a->n, TILE), groups_of(a->m, TILE)),
+OPERATION(portable, matmul, matmul_kernel, grid_of(groups_of(a->m, TILE), groups_of(a->n, TILE)),
           BLOCK_THREADS, *a)

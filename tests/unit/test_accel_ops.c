@@ -340,6 +340,33 @@ TEST(test_loss_of_a_large_vocabulary)
         assert_true(fabsf(d[0][r] - d[1][r]) < 1e-6f && d[0][r] < -0.99f);
 }
 
+/* More rows or columns than 65,535 blocks have, the most in dimensions y and z of a GPU's grid. */
+TEST(test_large_grids)
+{
+    const size_t rows = (size_t)65535 * 64 + 1, width = (size_t)65535 * 256 + 1;
+    const float bias = 3.0f;
+    const uint16_t one = bf16_from_f32(1.0f);
+    const int32_t token = 0;
+    if (!target_is_portable())
+        skip();
+    arrays a = {.x = &target};
+    float *zeros = calloc(width, sizeof *zeros), last = 0.0f;
+    float *out = put(&a, zeros, rows * sizeof *out);
+    char *wte = put(&a, zeros, width * sizeof one), *row = put(&a, zeros, width * sizeof one);
+    CALL(a.x->o, a.x->s, matmul, .out = out, .bias = put(&a, &bias, sizeof bias), .m = rows, .n = 1,
+         .type = DTYPE_F32, .out_type = DTYPE_F32);
+    OK(device_download(a.x->s, &last, out + rows - 1, sizeof last));
+    OK(device_upload(a.x->s, wte + (width - 1) * sizeof one, &one, sizeof one));
+    CALL(a.x->o, a.x->s, embedding, .out = row, .wte = wte, .tokens = put(&a, &token, sizeof token),
+         .batch = 1, .seq_len = 1, .width = width, .vocab = 1, .type = DTYPE_BF16);
+    OK(device_download(a.x->s, zeros, row + (width - 1) * sizeof one, sizeof one));
+    OK(stream_sync(a.x->s));
+    assert_true(last == bias);
+    assert_memory_equal(zeros, &one, sizeof one);
+    arrays_free(&a);
+    free(zeros);
+}
+
 /* Casts begin with `type`. The elements include all numbers of bf16. */
 static void call_elementwise(arrays *a, dtype type, int v)
 {
