@@ -204,12 +204,24 @@ static fsdp_status cuda_open(accel_device *d, void **out)
     return matmul_open(index, &own->matmul);
 }
 
+/* Free the counts of the streams, which are gone, on a stream of their own. */
+static void counts_close(accel_device *d, cuda_own *own)
+{
+    void *queue = NULL;
+    for (int i = 0; i < ACCEL_STREAMS && !atomic_load(&d->failed); i++)
+        if (own->counts[i] != NULL && (queue != NULL || gpu_queue_create(d, 0, &queue) == 0))
+            (void)cuda_code_of(cudaFreeAsync(own->counts[i], queue));
+    if (queue != NULL)
+        (void)gpu_queue_destroy(queue);
+}
+
 static void cuda_close(accel_device *d)
 {
     cuda_own *own = cuda_own_of(&d->base);
     if (own == NULL)
         return;
     matmul_close(own->matmul);
+    counts_close(d, own);
     if (own->shared != NULL && !atomic_load(&d->failed)) /* cudaFreeHost waits for the GPU */
         (void)cudaFreeHost(own->shared);
     free(own);

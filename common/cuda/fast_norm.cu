@@ -3,59 +3,131 @@
  *
  * Rows: a warp computes a row. It reads the row three times (an RMS norm: twice), for the mean, for
  * the variance, and for the result. Only the first read goes to memory, the others hit the cache (a
- * row of 768 is 3 kB). Lane l takes elements l, l + 32, ..., so that a warp reads neighbours
- * together. Lanes are added by exchanges across the warp, in a fixed order.
+ * row of 768 is 3 kB). A lane takes parts of a row, 32 parts apart, so that a warp reads neighbours
+ * together. A part is 16 bytes if these divide a row, else one element; so the bits depend on the
+ * shape alone. A part is loaded at once if all arrays are aligned. Lanes are added by exchanges
+ * across the warp, in a fixed order.
  *
- * Sums over rows (gradients of gain and bias): rows are cut into at most MAX_BANDS bands; the cut
- * depends only on the number of rows. A thread adds a column of a band, so that a warp reads
- * neighbours together, and writes its sum to scratch memory. Then one thread per column adds the
- * bands in order. There are no atomics, so equal arguments give equal bits. */
+ * Gradients: one kernel. Rows are cut into bands; the cut depends only on the shape. A block
+ * computes d_in of its band and adds the band's columns for the gradients of gain and bias (a bias
+ * alone: some of the columns), a thread for each part of a row. The sums go to scratch memory.
+ * There, of each FAN blocks the one that ends last adds the FAN sums in the order of the bands,
+ * then of FAN such blocks the last one, and so on; the last of all delivers. Only integers are
+ * added atomically, so equal arguments give equal bits. */
 #include "common/cuda/kernels.h"
 #include "common/cuda/launch.h"
 #include "common/cuda/reduce.h"
 #include "common/ops/row_norm.h"
 
-enum { ROW_WARPS = BLOCK_THREADS / WARP_LANES }; /* rows of a block */
+enum { ROW_WARPS = 4, NORM_THREADS = ROW_WARPS * WARP_LANES }; /* a block; a warp has one row */
 
-/* row_of_warp -- the row of this warp. */
-static __device__ inline size_t row_of_warp(void)
+/* ---- parts of a row -------------------------------------------------------------------------- */
+
+/* A lane's part of a row: one element, or 16 bytes, which are loaded one by one or at once. */
+typedef enum part_kind { ELEMENT, ELEMENTS, VECTOR } part_kind;
+enum { PART_BYTES = 16, MOST_ELEMS = PART_BYTES / sizeof(uint16_t) };
+
+/* BY_PART -- BY_TYPE, and the part's kind is a constant before the type. */
+#define BY_PART(f, kind, type, ...)                                                                \
+    ((kind) == VECTOR     ? BY_TYPE(f, type, __VA_ARGS__, VECTOR)                                  \
+     : (kind) == ELEMENTS ? BY_TYPE(f, type, __VA_ARGS__, ELEMENTS)                                \
+                          : BY_TYPE(f, type, __VA_ARGS__, ELEMENT))
+
+static __host__ __device__ inline size_t part_elems(part_kind kind, dtype type)
 {
-    return (size_t)blockIdx.x * ROW_WARPS + threadIdx.x / WARP_LANES;
+    return kind == ELEMENT ? 1
+                           : PART_BYTES / (type == DTYPE_F32 ? sizeof(float) : sizeof(uint16_t));
+}
+
+/* The kind for rows of `cols` elements. arrays [n]; NULL: there is none. */
+static part_kind part_kind_for(size_t cols, dtype type, const void *const *arrays, int n)
+{
+    uintptr_t bits = 0;
+    for (int i = 0; i < n; i++)
+        bits |= (uintptr_t)arrays[i];
+    if (cols % part_elems(VECTOR, type) != 0)
+        return ELEMENT;
+    return bits % PART_BYTES == 0 ? VECTOR : ELEMENTS;
+}
+
+/* load -- x [n] = the elements from number i on. store -- the reverse. at_once: by 16 bytes, which
+ * are aligned. */
+static __device__ inline void load(float *x, const void *from, size_t i, size_t n, bool at_once,
+                                   dtype type)
+{
+    alignas(float4) char part[MOST_ELEMS * sizeof(float)];
+    for (size_t k = 0; at_once && k < n / part_elems(VECTOR, type); k++) {
+        const float4 whole = ((const float4 *)row_at(from, i, type))[k];
+        memcpy(part + k * sizeof whole, &whole, sizeof whole);
+    }
+    for (size_t e = 0; e < n; e++)
+        x[e] = at_once ? row_load(part, e, type) : row_load(from, i + e, type);
+}
+
+static __device__ inline void store(void *to, size_t i, const float *x, size_t n, bool at_once,
+                                    dtype type)
+{
+    alignas(float4) char part[MOST_ELEMS * sizeof(float)];
+    for (size_t e = 0; e < n; e++)
+        row_store(at_once ? part : to, at_once ? e : i + e, x[e], type);
+    for (size_t k = 0; at_once && k < n / part_elems(VECTOR, type); k++) {
+        float4 whole;
+        memcpy(&whole, part + k * sizeof whole, sizeof whole);
+        ((float4 *)row_out_at(to, i, type))[k] = whole;
+    }
 }
 
 /* ---- layernorm ------------------------------------------------------------------------------- */
 
-static __device__ inline void normalise_row(const layernorm_args *a, size_t r, dtype type)
+static __device__ inline void normalise_row(const layernorm_args *a, size_t r, part_kind kind,
+                                            dtype type)
 {
-    const size_t cols = a->cols, lane = threadIdx.x % WARP_LANES;
+    const size_t cols = a->cols, n = part_elems(kind, type), lane = threadIdx.x % WARP_LANES;
     const void *in = row_at(a->in, r * cols, type);
-    void *out = row_out_at(a->out, r * cols, type);
-    float sum = 0.0f, squares = 0.0f;
-    for (size_t c = lane; c < cols && a->mean; c += WARP_LANES)
-        sum += row_load(in, c, type);
+    const bool at_once = kind == VECTOR;
+    float sum = 0.0f, squares = 0.0f, x[MOST_ELEMS], gain[MOST_ELEMS], bias[MOST_ELEMS] = {0};
+    for (size_t c = lane * n; c < cols && a->mean; c += WARP_LANES * n) {
+        load(x, in, c, n, at_once, type);
+        for (size_t e = 0; e < n; e++)
+            sum += x[e];
+    }
     const float mean = a->mean ? warp_sum(sum) / (float)cols : 0.0f;
-    for (size_t c = lane; c < cols; c += WARP_LANES)
-        squares += square(row_load(in, c, type) - mean);
+    for (size_t c = lane * n; c < cols; c += WARP_LANES * n) {
+        load(x, in, c, n, at_once, type);
+        for (size_t e = 0; e < n; e++)
+            squares += square(x[e] - mean);
+    }
     const float rstd = 1.0f / sqrtf(warp_sum(squares) / (float)cols + a->eps);
-    for (size_t c = lane; c < cols; c += WARP_LANES)
-        row_store(out, c,
-                  fmaf(norm_of(row_load(in, c, type), mean, rstd), row_load(a->gain, c, type),
-                       a->bias ? row_load(a->bias, c, type) : 0.0f),
-                  type);
+    for (size_t c = lane * n; c < cols; c += WARP_LANES * n) {
+        load(x, in, c, n, at_once, type);
+        load(gain, a->gain, c, n, at_once, type);
+        if (a->bias)
+            load(bias, a->bias, c, n, at_once, type);
+        for (size_t e = 0; e < n; e++)
+            x[e] = fmaf(norm_of(x[e], mean, rstd), gain[e], bias[e]);
+        store(a->out, r * cols + c, x, n, at_once, type);
+    }
     if (lane == 0 && a->mean)
         a->mean[r] = mean;
     if (lane == 0)
         a->rstd[r] = rstd;
 }
 
-__global__ void fast_layernorm_kernel(layernorm_args a)
+__global__ void fast_layernorm_kernel(layernorm_args a, part_kind kind)
 {
-    const size_t r = row_of_warp();
+    const size_t r = (size_t)blockIdx.x * ROW_WARPS + threadIdx.x / WARP_LANES;
     if (r < a.rows)
-        BY_TYPE(normalise_row, a.type, &a, r);
+        BY_PART(normalise_row, kind, a.type, &a, r);
 }
 
-OPERATION(fast, layernorm, fast_layernorm_kernel, groups_of(a->rows, ROW_WARPS), BLOCK_THREADS, *a)
+static part_kind forward_kind(const layernorm_args *a)
+{
+    const void *const arrays[] = {a->out, a->in, a->gain, a->bias};
+    return part_kind_for(a->cols, a->type, arrays, 4);
+}
+
+OPERATION(fast, layernorm, fast_layernorm_kernel, groups_of(a->rows, ROW_WARPS), NORM_THREADS, *a,
+          forward_kind(a))
 
 static layernorm_args without_mean(const rmsnorm_args *a)
 {
@@ -71,175 +143,273 @@ static layernorm_args without_mean(const rmsnorm_args *a)
     return norm;
 }
 
-OPERATION(fast, rmsnorm, fast_layernorm_kernel, groups_of(a->rows, ROW_WARPS), BLOCK_THREADS,
-          without_mean(a))
+static cudaError_t rmsnorm_issue(stream *s, const void *args)
+{
+    const layernorm_args a = without_mean((const rmsnorm_args *)args);
+    return LAUNCH(fast_layernorm_kernel, groups_of(a.rows, ROW_WARPS), NORM_THREADS, s, a,
+                  forward_kind(&a));
+}
 
-/* ---- sums over rows -------------------------------------------------------------------------- */
+ISSUED(fast, rmsnorm)
 
-static const size_t MAX_BANDS = 64, MIN_BAND_ROWS = 32;
+/* ---- gradients: the sums of a band ----------------------------------------------------------- */
 
-/* The column sums that go to of.d_bias and of.d_gain; one of the two may be NULL. */
-typedef struct column_sums {
+/* MAX_BANDS: at most as many blocks add to the same columns. TILE_ROWS: a norm's rows whose
+ * averages are in shared memory at a time. */
+static const size_t MAX_BANDS = 512, MIN_BAND_ROWS = 4, TILE_ROWS = 32, FAN = 16;
+
+/* The gradients of a norm; or of a bias: then `of` has no d_gain, and no rows of a norm. Block b
+ * computes band b / n_groups, columns b % n_groups * group_cols and up. */
+typedef struct band_call {
     layernorm_backward_args of;
-    float *scratch; /* [n_bands][1 or 2][cols] */
-    size_t band_rows, n_bands;
-} column_sums;
+    part_kind kind;
+    size_t band_rows, n_bands, group_cols;
+    unsigned n_groups;
+    float *sums;      /* [n_bands, then sums of FAN of these, ...][n_sums][cols] */
+    unsigned *counts; /* [n_groups][nodes_above(n_bands)], 0 before and after the kernel */
+} band_call;
 
-/* mean_of -- the mean that the forward pass subtracted from row r. */
-static __device__ inline float mean_of(const layernorm_backward_args *a, size_t r)
+static __host__ __device__ inline size_t parents(size_t n)
 {
-    return a->mean ? a->mean[r] : 0.0f;
+    return (n + FAN - 1) / FAN;
 }
 
-static __host__ __device__ inline size_t band_elems(const column_sums *a)
+/* How many sums of FAN others are made of n, until one is left. */
+static __host__ __device__ inline size_t nodes_above(size_t n)
 {
-    return ((a->of.d_bias != NULL) + (a->of.d_gain != NULL)) * a->of.cols;
+    size_t nodes = 0;
+    for (; n > 1; n = parents(n))
+        nodes += parents(n);
+    return nodes;
 }
 
-static __device__ inline void sum_band(const column_sums *sums, size_t band, size_t c, dtype type)
+/* A column has a sum of d_out, for the bias, and then one of d_out * norm, for the gain; an RMS
+ * norm has only the latter, a bias only the former. */
+static __host__ __device__ inline size_t n_sums(const band_call *a)
 {
-    const layernorm_backward_args *a = &sums->of;
-    const size_t begin = band * sums->band_rows, end = begin + sums->band_rows;
-    float bias = 0.0f, gain = 0.0f;
-    for (size_t r = begin; r < end && r < a->rows; r++) {
-        const float d = row_load(a->d_out, r * a->cols + c, type);
-        bias += d;
-        if (a->d_gain)
-            gain =
-                fmaf(d, norm_of(row_load(a->in, r * a->cols + c, type), mean_of(a, r), a->rstd[r]),
-                     gain);
+    return (a->of.d_bias != NULL) + (a->of.d_gain != NULL);
+}
+
+static __device__ inline float *sums_at(const band_call *a, size_t node, size_t which)
+{
+    return a->sums + (node * n_sums(a) + which) * a->of.cols;
+}
+
+/* A thread's first column, and where the columns of its block end. It has parts of n columns,
+ * NORM_THREADS parts apart. */
+static __device__ inline size_t first_column(const band_call *a, size_t n)
+{
+    return blockIdx.x % a->n_groups * a->group_cols + threadIdx.x * n;
+}
+static __device__ inline size_t end_column(const band_call *a)
+{
+    return smaller((blockIdx.x % a->n_groups + 1) * a->group_cols, a->of.cols);
+}
+
+/* What d_in of a row takes. With norm = (in - mean) * rstd and g = d_out * gain:  d_in = rstd (g -
+ * avg(g) - norm avg(g norm)). Without `mean` there is no avg(g). */
+typedef struct row_numbers {
+    float mean, rstd, avg_g, avg_gn;
+} row_numbers;
+
+static __device__ inline row_numbers average_row(const layernorm_backward_args *a, size_t r,
+                                                 part_kind kind, dtype type)
+{
+    const size_t cols = a->cols, n = part_elems(kind, type);
+    const float mean = a->mean ? a->mean[r] : 0.0f, rstd = a->rstd[r];
+    float sum_g = 0.0f, sum_gn = 0.0f, d[MOST_ELEMS], x[MOST_ELEMS], gain[MOST_ELEMS];
+    for (size_t c = threadIdx.x % WARP_LANES * n; c < cols; c += WARP_LANES * n) {
+        load(d, a->d_out, r * cols + c, n, kind == VECTOR, type);
+        load(x, a->in, r * cols + c, n, kind == VECTOR, type);
+        load(gain, a->gain, c, n, kind == VECTOR, type);
+        for (size_t e = 0; e < n; e++) {
+            const float g = d[e] * gain[e];
+            sum_g += g;
+            sum_gn = fmaf(g, norm_of(x[e], mean, rstd), sum_gn);
+        }
     }
-    float *to = sums->scratch + band * band_elems(sums) + c;
-    if (a->d_bias)
-        to[0] = bias;
-    if (a->d_gain)
-        to[a->d_bias ? a->cols : 0] = gain;
+    const float avg_g = a->mean ? warp_sum(sum_g) / (float)cols : 0.0f;
+    return row_numbers{mean, rstd, avg_g, warp_sum(sum_gn) / (float)cols};
 }
 
-__global__ void fast_band_kernel(column_sums a)
+/* Rows of a band; the numbers of the first and the following ones. */
+typedef struct band_tile {
+    size_t begin, end;
+    const row_numbers *numbers; /* NULL: of a bias */
+} band_tile;
+
+/* Add the tile's rows to the sums of the part from column c on, and compute d_in there. */
+static __device__ inline void add_tile(const layernorm_backward_args *a, const band_tile *t,
+                                       size_t c, float sum[2][MOST_ELEMS], part_kind kind,
+                                       dtype type)
 {
-    const size_t c = global_thread();
-    if (c < a.of.cols)
-        BY_TYPE(sum_band, a.of.type, &a, (size_t)blockIdx.y, c);
+    const size_t n = part_elems(kind, type);
+    float d[MOST_ELEMS], x[MOST_ELEMS], gain[MOST_ELEMS] = {0}, past[MOST_ELEMS] = {0};
+    if (t->numbers && t->begin < t->end) /* without rows the arrays may be NULL */
+        load(gain, a->gain, c, n, kind == VECTOR, type);
+    for (size_t r = t->begin; r < t->end; r++) {
+        const size_t at = r * a->cols + c;
+        load(d, a->d_out, at, n, kind == VECTOR, type);
+        for (size_t e = 0; e < n; e++)
+            sum[0][e] += d[e];
+        if (!t->numbers)
+            continue;
+        const row_numbers row = t->numbers[r - t->begin];
+        load(x, a->in, at, n, kind == VECTOR, type);
+        if (a->d_residual)
+            load(past, a->d_residual, at, n, kind == VECTOR, type);
+        for (size_t e = 0; e < n; e++) {
+            const float norm = norm_of(x[e], row.mean, row.rstd);
+            sum[1][e] = fmaf(d[e], norm, sum[1][e]);
+            x[e] = row.rstd * (d[e] * gain[e] - row.avg_g - norm * row.avg_gn);
+            x[e] = a->d_residual ? x[e] + past[e] : x[e];
+        }
+        store(a->d_in, at, x, n, kind == VECTOR, type);
+    }
 }
 
-__global__ void fast_add_bands_kernel(column_sums a)
+static __device__ inline void add_rows(const band_call *a, bool is_norm, part_kind kind, dtype type)
 {
-    const size_t i = global_thread(), cols = a.of.cols, stride = band_elems(&a);
-    float sum = 0.0f;
-    if (i >= stride)
-        return;
-    for (size_t band = 0; band < a.n_bands; band++)
-        sum += a.scratch[band * stride + i];
-    gradient_deliver((i < cols && a.of.d_bias ? a.of.d_bias : a.of.d_gain) + i % cols, &sum, 1,
-                     a.of.overwrite);
+    __shared__ row_numbers numbers[TILE_ROWS];
+    const size_t n = part_elems(kind, type), band = blockIdx.x / a->n_groups;
+    const size_t begin = band * a->band_rows, end = smaller(begin + a->band_rows, a->of.rows);
+    band_tile t = {begin, begin, is_norm ? numbers : NULL};
+    do { /* also without rows: their sums are 0 */
+        t.begin = t.end;
+        t.end = is_norm ? smaller(t.begin + TILE_ROWS, end) : end;
+        for (size_t r = t.begin + threadIdx.x / WARP_LANES; is_norm && r < t.end; r += ROW_WARPS) {
+            const row_numbers row = average_row(&a->of, r, kind, type);
+            if (threadIdx.x % WARP_LANES == 0)
+                numbers[r - t.begin] = row;
+        }
+        if (is_norm)
+            __syncthreads();
+        for (size_t c = first_column(a, n); c < end_column(a); c += NORM_THREADS * n) {
+            float sum[2][MOST_ELEMS] = {{0}};
+            float *const bias = sums_at(a, band, 0), *const gain = sums_at(a, band, n_sums(a) - 1);
+            if (t.begin > begin && a->of.d_bias)
+                load(sum[0], bias, c, n, n > 1, DTYPE_F32);
+            if (t.begin > begin && a->of.d_gain)
+                load(sum[1], gain, c, n, n > 1, DTYPE_F32);
+            add_tile(&a->of, &t, c, sum, kind, type);
+            if (a->of.d_bias)
+                store(bias, c, sum[0], n, n > 1, DTYPE_F32);
+            if (a->of.d_gain)
+                store(gain, c, sum[1], n, n > 1, DTYPE_F32);
+        }
+        if (is_norm)
+            __syncthreads(); /* all threads have read the numbers before they are overwritten */
+    } while (t.end < end);
 }
 
-static cudaError_t column_sums_issue(stream *s, const void *args)
+/* ---- gradients: the sums of all bands -------------------------------------------------------- */
+
+static __device__ inline void add_bands(const band_call *a, bool is_norm, part_kind kind,
+                                        dtype type)
 {
-    const column_sums *a = (const column_sums *)args;
-    const dim3 grid(blocks_of(a->of.cols), (unsigned)a->n_bands);
-    cudaError_t error = cudaSuccess;
-    if (a->n_bands > 0)
-        error = LAUNCH(fast_band_kernel, grid, BLOCK_THREADS, s, *a);
-    if (error != cudaSuccess)
-        return error;
-    return LAUNCH(fast_add_bands_kernel, blocks_of(band_elems(a)), BLOCK_THREADS, s, *a);
+    const size_t n = part_elems(kind, type);
+    unsigned *counts = a->counts + blockIdx.x % a->n_groups * nodes_above(a->n_bands);
+    size_t node = blockIdx.x / a->n_groups, first = 0; /* of the `left` sums from `first` on */
+    add_rows(a, is_norm, kind, type);
+    for (size_t left = a->n_bands; left > 1; left = parents(left)) {
+        const size_t begin = node / FAN * FAN, end = smaller(begin + FAN, left);
+        node /= FAN;
+        if (!is_last_block(counts + node, (unsigned)(end - begin)))
+            return;
+        for (size_t i = 0; i < n_sums(a); i++)
+            for (size_t c = first_column(a, n); c < end_column(a); c += NORM_THREADS * n) {
+                float sum[MOST_ELEMS] = {0}, x[MOST_ELEMS];
+                for (size_t k = first + begin; k < first + end; k++) {
+                    load(x, sums_at(a, k, i), c, n, n > 1, DTYPE_F32);
+                    for (size_t e = 0; e < n; e++)
+                        sum[e] += x[e];
+                }
+                store(sums_at(a, first + left + node, i), c, sum, n, n > 1, DTYPE_F32);
+            }
+        counts += parents(left);
+        first += left;
+    }
+    for (size_t i = 0; i < n_sums(a); i++)
+        for (size_t c = first_column(a, n); c < end_column(a); c += NORM_THREADS * n)
+            gradient_deliver((i == 0 && a->of.d_bias ? a->of.d_bias : a->of.d_gain) + c,
+                             sums_at(a, first, i) + c, n, a->of.overwrite);
 }
 
-/* Set the bands and the scratch memory in *a, then call issue(s, a) for the operation. */
-static fsdp_status in_bands(stream *s, column_sums *a, cuda_issue_fn issue, op_work work)
+__global__ void fast_bias_backward_kernel(band_call a)
 {
-    const size_t even = (a->of.rows + MAX_BANDS - 1) / MAX_BANDS;
-    a->band_rows = even > MIN_BAND_ROWS ? even : MIN_BAND_ROWS;
-    a->n_bands = (a->of.rows + a->band_rows - 1) / a->band_rows;
-    const size_t elems = a->n_bands * band_elems(a);
+    BY_PART(add_bands, a.kind, a.of.type, &a, false);
+}
+
+__global__ void fast_norm_backward_kernel(band_call a)
+{
+    BY_PART(add_bands, a.kind, a.of.type, &a, true);
+}
+
+static cudaError_t bands_issue(stream *s, const void *args)
+{
+    const band_call *a = (const band_call *)args;
+    const unsigned n_blocks = (unsigned)(a->n_bands * a->n_groups);
+    return a->of.d_gain == NULL ? LAUNCH(fast_bias_backward_kernel, n_blocks, NORM_THREADS, s, *a)
+                                : LAUNCH(fast_norm_backward_kernel, n_blocks, NORM_THREADS, s, *a);
+}
+
+/* A block of a norm has all columns, because d_in of a row takes sums over them. Few bands of many
+ * columns are not worth counting. */
+static fsdp_status in_bands(stream *s, const layernorm_backward_args *of, op_work work)
+{
+    const void *const arrays[] = {of->d_in, of->d_out, of->in, of->gain, of->d_residual};
+    band_call a = {};
     if (work.ends)
         return work.status;
-    TRY(device_alloc_f32(s, MEM_OTHER, elems, "sums over rows", &a->scratch));
-    op_writes(&work, a->scratch, elems * sizeof(float));
-    const fsdp_status status = cuda_issue(s, issue, a, work);
-    device_free(s, a->scratch);
+    a.of = *of;
+    a.kind = part_kind_for(of->cols, of->type, arrays, 5);
+    a.group_cols = of->d_gain ? of->cols : NORM_THREADS * part_elems(a.kind, of->type);
+    a.n_groups = groups_of(of->cols, a.group_cols);
+    const size_t most = a.n_groups > MAX_BANDS / 4 ? 1 : MAX_BANDS / a.n_groups;
+    const size_t even = (of->rows + most - 1) / most;
+    a.band_rows = even > MIN_BAND_ROWS || most == 1 ? even : MIN_BAND_ROWS;
+    a.n_bands = of->rows > a.band_rows ? (of->rows + a.band_rows - 1) / a.band_rows : 1;
+    const size_t nodes = nodes_above(a.n_bands);
+    const size_t elems = (a.n_bands + nodes) * n_sums(&a) * of->cols;
+    FSDP_ASSERT(a.n_groups * nodes <= CUDA_COUNTS);
+    TRY(cuda_counts_of(s, &a.counts));
+    TRY(device_alloc_f32(s, MEM_OTHER, elems, "sums over rows", &a.sums));
+    op_writes(&work, a.sums, elems * sizeof(float));
+    const fsdp_status status = cuda_issue(s, bands_issue, &a, work);
+    device_free(s, a.sums);
     return status;
 }
 
 fsdp_status fast_bias_backward(stream *s, const bias_backward_args *a)
 {
-    column_sums sums = {};
-    sums.of.d_bias = a->d_bias;
-    sums.of.d_out = a->d_out;
-    sums.of.rows = a->rows;
-    sums.of.cols = a->cols;
-    sums.of.overwrite = a->overwrite;
-    sums.of.type = a->type;
-    return in_bands(s, &sums, column_sums_issue, bias_backward_work(a));
-}
-
-/* ---- layernorm_backward ---------------------------------------------------------------------- */
-
-/* With n = (in - mean) * rstd and g = d_out * gain:  d_in = rstd (g - avg(g) - n avg(g n)).
- * Without `mean` there is no avg(g). */
-static __device__ inline void normalise_row_backward(const layernorm_backward_args *a, size_t r,
-                                                     dtype type)
-{
-    const size_t cols = a->cols, at = r * cols, lane = threadIdx.x % WARP_LANES;
-    const void *d_out = row_at(a->d_out, at, type), *in = row_at(a->in, at, type);
-    const void *residual = a->d_residual ? row_at(a->d_residual, at, type) : NULL;
-    void *d_in = row_out_at(a->d_in, at, type);
-    const float mean = mean_of(a, r), rstd = a->rstd[r];
-    float sum_g = 0.0f, sum_gn = 0.0f;
-    for (size_t c = lane; c < cols; c += WARP_LANES) {
-        const float g = row_load(d_out, c, type) * row_load(a->gain, c, type);
-        sum_g += g;
-        sum_gn = fmaf(g, norm_of(row_load(in, c, type), mean, rstd), sum_gn);
-    }
-    const float avg_g = a->mean ? warp_sum(sum_g) / (float)cols : 0.0f;
-    const float avg_gn = warp_sum(sum_gn) / (float)cols;
-    for (size_t c = lane; c < cols; c += WARP_LANES) {
-        const float g = row_load(d_out, c, type) * row_load(a->gain, c, type);
-        const float norm = norm_of(row_load(in, c, type), mean, rstd);
-        const float d = rstd * (g - avg_g - norm * avg_gn);
-        row_store(d_in, c, residual ? d + row_load(residual, c, type) : d, type);
-    }
-}
-
-__global__ void fast_layernorm_backward_kernel(layernorm_backward_args a)
-{
-    const size_t r = row_of_warp();
-    if (r < a.rows)
-        BY_TYPE(normalise_row_backward, a.type, &a, r);
-}
-
-static cudaError_t layernorm_backward_issue(stream *s, const void *args)
-{
-    const layernorm_backward_args *a = &((const column_sums *)args)->of;
-    const cudaError_t error = column_sums_issue(s, args);
-    if (error != cudaSuccess || a->rows == 0)
-        return error;
-    return LAUNCH(fast_layernorm_backward_kernel, groups_of(a->rows, ROW_WARPS), BLOCK_THREADS, s,
-                  *a);
+    layernorm_backward_args of = {};
+    of.d_bias = a->d_bias;
+    of.d_out = a->d_out;
+    of.rows = a->rows;
+    of.cols = a->cols;
+    of.overwrite = a->overwrite;
+    of.type = a->type;
+    return in_bands(s, &of, bias_backward_work(a));
 }
 
 fsdp_status fast_layernorm_backward(stream *s, const layernorm_backward_args *a)
 {
-    column_sums sums = {};
-    sums.of = *a;
-    return in_bands(s, &sums, layernorm_backward_issue, layernorm_backward_work(a));
+    return in_bands(s, a, layernorm_backward_work(a));
 }
 
 fsdp_status fast_rmsnorm_backward(stream *s, const rmsnorm_backward_args *a)
 {
-    column_sums sums = {};
-    sums.of.d_in = a->d_in;
-    sums.of.d_gain = a->d_gain;
-    sums.of.d_out = a->d_out;
-    sums.of.in = a->in;
-    sums.of.gain = a->gain;
-    sums.of.d_residual = a->d_residual;
-    sums.of.rstd = a->rstd;
-    sums.of.rows = a->rows;
-    sums.of.cols = a->cols;
-    sums.of.overwrite = a->overwrite;
-    sums.of.type = a->type;
-    return in_bands(s, &sums, layernorm_backward_issue, rmsnorm_backward_work(a));
+    layernorm_backward_args of = {};
+    of.d_in = a->d_in;
+    of.d_gain = a->d_gain;
+    of.d_out = a->d_out;
+    of.in = a->in;
+    of.gain = a->gain;
+    of.d_residual = a->d_residual;
+    of.rstd = a->rstd;
+    of.rows = a->rows;
+    of.cols = a->cols;
+    of.overwrite = a->overwrite;
+    of.type = a->type;
+    return in_bands(s, &of, rmsnorm_backward_work(a));
 }

@@ -61,6 +61,10 @@ static __host__ __device__ inline unsigned blocks_of(size_t n)
 {
     return groups_of(n, BLOCK_THREADS);
 }
+static __host__ __device__ inline size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
 
 /* grid_of -- a grid of rows of blocks, in dimension x alone: y and z have at most 65,535 blocks.
  * block_of -- this block's row and column in it. */

@@ -1,5 +1,5 @@
 /* reduce.h -- sums and maxima across the lanes of a warp, in a fixed order. All lanes take part,
- * and all get the result. Only for .cu files. */
+ * and all get the result. Also counts blocks. Only for .cu files. */
 #pragma once
 #include "common/cuda/launch.h"
 #include "common/ops/row_sums.h"
@@ -39,4 +39,20 @@ static __device__ inline float quad_max(float x)
 {
     x = larger(x, __shfl_xor_sync((unsigned)ALL_LANES, x, 1));
     return larger(x, __shfl_xor_sync((unsigned)ALL_LANES, x, 2));
+}
+
+/* is_last_block -- count this block, one of n that wrote something: true for the one that is
+ * counted last, which may read what the others wrote before. All threads of the block call it.
+ * *count is 0 before the first call and after the last: atomicInc goes from n - 1 to 0. */
+static __device__ inline bool is_last_block(unsigned *count, unsigned n)
+{
+    __shared__ unsigned is_last;
+    __syncthreads(); /* the block has written all, and read is_last of an earlier call */
+    if (threadIdx.x == 0) {
+        __threadfence(); /* what it wrote is seen before its count */
+        is_last = atomicInc(count, n - 1) == n - 1;
+        __threadfence(); /* what the others wrote is read after their counts */
+    }
+    __syncthreads();
+    return is_last != 0;
 }

@@ -45,15 +45,20 @@ static void plant_nothing(void)
 
 TEST(test_misuse_ends_the_process)
 {
-#define AT(words) "kernel misuse_kernel, block (0,0,0): " words ": tests/sim/cuda/planted.cc:"
+#define AT(words)        IN("misuse_kernel, block (0,0,0)", words)
+#define IN(block, words) "kernel " block ": " words ": tests/sim/cuda/planted.cc:"
     static const char *const SAYS[] = {
         [BARRIER_IN_BRANCH] = AT("threads wait at a barrier that others have passed by"),
         [BARRIERS_APART] = AT("threads wait at different barriers"),
         [LANE_MISSING] = AT("lanes wait for others of their warp that do not come"),
         [MASK_WITHOUT_CALLER] = AT("a thread takes part in an exchange whose mask is without it"),
         [EXCHANGES_APART] = AT("the lanes of a warp are at different exchanges"),
+        [COUNT_WITHOUT_FENCE] =
+            IN("counting_kernel, block (0,0,0)", "a block is counted without a fence before it"),
+        [READ_WITHOUT_FENCE] =
+            IN("counting_kernel, block (1,0,0)", "a block is counted without a fence after it"),
     };
-    for (with_mistake = BARRIER_IN_BRANCH; with_mistake <= EXCHANGES_APART; with_mistake++) {
+    for (with_mistake = BARRIER_IN_BRANCH; with_mistake <= READ_WITHOUT_FENCE; with_mistake++) {
         const char *says = SAYS[with_mistake];
         assert_true(sim_case_holds(&(sim_case){ENDS(says, plant, says)}, 1, sim_run_alone, NULL));
         assert_true(sim_case_holds(&(sim_case){WELL(plant_nothing)}, 1, sim_run_alone, NULL));
@@ -178,6 +183,17 @@ TEST(test_temporaries_make_room)
 {
     const sim_case small = {WELL(make_room), .setting = "FSDP_SIM_MEMORY_MIB=64"};
     assert_true(sim_case_holds(&small, 1, sim_run_alone, NULL));
+/* While a block counts itself, the next one runs and reads what is not there yet. */
+TEST(test_early_counts_show)
+{
+    float out[N_OUT];
+    int n[PLANTED_BLOCKS];
+    for (int correct = 0; correct < 2; correct++) {
+        run_kernel(COUNTED_EARLY, correct, out);
+        count_nans(out, n);
+        assert_int_equal(n[0], 0);
+        assert_int_equal(n[1], correct ? 0 : PLANTED_THREADS - 1);
+    }
 }
 
 int main(void)

@@ -332,11 +332,21 @@ EMPTY_AFTER(test_matmul_forms)
 /* Within its memory an NPU copies only whole lines, so copy through the host. */
 static void copy_through_host(void *to, const void *from, size_t bytes)
 {
-    char host[4096];
-    assert_true(bytes <= sizeof host);
+    char *host = malloc(bytes + 1);
     OK(device_download(s, host, from, bytes));
     OK(stream_sync(s));
     OK(device_upload(s, to, host, bytes));
+    OK(stream_sync(s));
+    free(host);
+}
+
+/* elems normal values that begin `moved` elements after the begin of an array. */
+static void *moved_copy(size_t elems, size_t moved, dtype type)
+{
+    const array *values = array_new(1, elems, type);
+    char *there = (char *)array_new(1, elems + moved, type)->ptr + moved * dtype_bytes(type);
+    copy_through_host(there, values->ptr, elems * dtype_bytes(type));
+    return there;
 }
 
 /* Arrays that begin at an odd element, as slices of other arrays may: one at a time. */
@@ -412,8 +422,10 @@ EMPTY_AFTER(test_matmul_refuses)
 typedef struct size2 {
     size_t rows, cols;
 } size2;
-static const size2 NORMS[] = {{1, 1},    {3, 7},    {5, 33},    {33, 100},
-                              {130, 64}, {9, 1030}, {300, 1000}};
+/* For the GPU: 1 to 512 bands of 4 to 36 rows, some added in three steps; columns for several
+ * blocks, or for so many that each has all rows; 16-byte parts of rows or single elements. */
+static const size2 NORMS[] = {{1, 1},      {3, 7},     {5, 33},    {33, 100},  {130, 64}, {9, 1030},
+                              {300, 1000}, {2050, 24}, {18432, 8}, {70, 4104}, {3, 16513}};
 enum { N_NORMS = sizeof NORMS / sizeof *NORMS };
 
 /* Mean and reciprocal deviation of a row. For an RMS norm the mean is 0. */
@@ -581,6 +593,51 @@ EMPTY_AFTER(test_norms_backward)
 {
     for (size_t i = 0; i < 8 * N_NORMS; i++)
         check_norm_backward(NORMS[i / 8], TYPES[i % 2], i % 4 < 2, i % 8 < 4);
+}
+
+/* The bytes of a norm's gradients, which the caller frees: d_in, d_gain, d_bias, and d_bias by
+ * bias_backward. All arrays begin `moved` elements after an aligned address. */
+static void *norm_gradients(size2 n, size_t moved, dtype type)
+{
+    const size_t elems[] = {n.rows * n.cols, n.cols, n.cols, n.cols}, cols = n.cols;
+    const size_t width = dtype_bytes(type);
+    void *out[4], *host = calloc(n.rows * cols + 3 * cols, sizeof(float));
+    char *to = host;
+    const void *from[3];
+    for (int i = 0; i < 3; i++) /* whatever is moved: the same values at the new place */
+        from[i] = moved_copy(i == 1 ? cols : n.rows * cols, moved, type);
+    const array *mean = array_new(0.1, n.rows, DTYPE_F32), *rstd = array_new(1, n.rows, DTYPE_F32);
+    for (int i = 0; i < 4; i++)
+        out[i] = (char *)array_new((double)NAN, elems[i] + moved, i ? DTYPE_F32 : type)->ptr +
+                 moved * (i ? sizeof(float) : width);
+    CALL(o, s, layernorm_backward, .d_in = out[0], .d_gain = out[1], .d_bias = out[2],
+         .d_out = from[0], .gain = from[1], .in = from[2], .mean = mean->ptr, .rstd = rstd->ptr,
+         .rows = n.rows, .cols = cols, .overwrite = true, .type = type);
+    CALL(o, s, bias_backward, .d_bias = out[3], .d_out = from[0], .rows = n.rows, .cols = cols,
+         .overwrite = true, .type = type);
+    for (int i = 0; i < 4; i++) {
+        OK(device_download(s, to, out[i], elems[i] * (i ? sizeof(float) : width)));
+        to += elems[i] * (i ? sizeof(float) : width);
+    }
+    OK(stream_sync(s));
+    arrays_free();
+    return host;
+}
+
+/* Equal shapes have equal bits, in every call and wherever the arrays begin. */
+EMPTY_AFTER(test_norms_same_bits)
+{
+    static const size2 SIZES[] = {{1, 40}, {9, 33}, {67, 256}, {1100, 16}};
+    for (int i = 0; i < 8; i++) {
+        const size2 n = SIZES[i / 2];
+        void *first = norm_gradients(n, 0, TYPES[i % 2]);
+        for (size_t again = 0; again < 4; again++) {
+            void *then = norm_gradients(n, again / 2, TYPES[i % 2]);
+            assert_memory_equal(then, first, (n.rows + 3) * n.cols * sizeof(float));
+            free(then);
+        }
+        free(first);
+    }
 }
 
 /* Sums over zero rows. */

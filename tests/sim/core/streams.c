@@ -60,6 +60,14 @@ bool sim_launch_note(const char *name)
     return faulty;
 }
 
+unsigned sim_launches(void)
+{
+    pthread_mutex_lock(&lock);
+    const unsigned n = n_launches;
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
 /* ---- the device ------------------------------------------------------------------------------ */
 
 fsdp_status comm_schedule_seed(uint64_t *seed) __attribute__((weak));

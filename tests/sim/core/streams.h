@@ -22,8 +22,9 @@ __attribute__((noreturn, format(printf, 1, 2))) void sim_die(const char *format,
 /* sim_number -- a number from the environment; `without` if the variable is not set. */
 size_t sim_number(const char *name, size_t without);
 /* sim_launch_note -- note the launch of name [a literal] for messages. Returns whether
- * FSDP_SIM_FAULT (name:n) makes this launch fault. */
+ * FSDP_SIM_FAULT (name:n) makes this launch fault. sim_launches -- how many were noted so far. */
 bool sim_launch_note(const char *name);
+unsigned sim_launches(void);
 
 /* sim_device_open -- open the device of this process at the first call. If the program supports
  * FSDP_SCHEDULE, the device follows it. sim_device -- NULL before the first call.

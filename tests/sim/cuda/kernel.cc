@@ -2,9 +2,11 @@
  *
  * A thread runs until it ends or waits for others: at __syncthreads, or at an exchange between the
  * lanes of its warp. A waiting thread keeps its stack (a fiber) and the next thread runs. Blocks
- * run one after the other. Every second block runs its threads from the last to the first, so that
- * a missing barrier shows in one of the two orders. One kernel runs at a time in a process: shared
- * memory and the thread indices are plain variables.
+ * run one after the other; but when a block counts itself with atomicInc, the next block runs to
+ * its end first, so that this one may be the last and reads what the first has not written. Every
+ * second block runs its threads from the last to the first, so that a missing barrier shows in one
+ * of the two orders. One kernel runs at a time in a process: shared memory and the thread indices
+ * are plain variables.
  *
  * If a GPU would hang, the process ends with a message: some threads of the block do not reach a
  * barrier, or threads reach different barriers. */
@@ -33,6 +35,8 @@ struct fiber {
     void *stack;
     state st;
     unsigned thread; /* its number in the block */
+    bool fenced;     /* since the last barrier, or since it counted its block */
+    bool counted;    /* it counted its block after the last barrier */
     void *fake;      /* AddressSanitizer's fake stack, while the fiber waits */
 };
 
@@ -52,14 +56,33 @@ extern char __start_sim_shared[] __attribute__((weak, visibility("hidden")));
 extern char __stop_sim_shared[] __attribute__((weak, visibility("hidden")));
 
 static pthread_mutex_t running = PTHREAD_MUTEX_INITIALIZER;
-static fiber fibers[MAX_THREADS];
-static warp warps[MAX_THREADS / WARP];
-static place_in_code scheduler;
-static fiber *current, *of_thread[MAX_THREADS];
 static const sim_kernel *kernel;
-static unsigned n_threads, n_taken, n_done, n_at_barrier;
-static const char *barrier_place;
-static bool backwards;
+static unsigned n_threads;
+static size_t next_block, n_blocks;
+
+/* The block that runs. Another one may wait until it ends, and then has the other half of
+ * all_fibers and all_warps. */
+static fiber all_fibers[2][MAX_THREADS];
+static warp all_warps[2][MAX_THREADS / WARP];
+static struct running_block {
+    fiber *fibers, *current, *of_thread[MAX_THREADS];
+    warp *warps;
+    place_in_code scheduler;
+    unsigned n_taken, n_done, n_at_barrier;
+    const char *barrier_place;
+    bool backwards;
+    uint3 number;
+    const void *home_stack; /* of the scheduler, for AddressSanitizer */
+    size_t home_bytes;
+    void *home_fake;
+} block;
+static fiber *&fibers = block.fibers, *&current = block.current,
+             **const of_thread = block.of_thread;
+static warp *&warps = block.warps;
+static place_in_code &scheduler = block.scheduler;
+static unsigned &n_taken = block.n_taken, &n_done = block.n_done;
+static unsigned &n_at_barrier = block.n_at_barrier;
+static const char *&barrier_place = block.barrier_place;
 
 /* one, other: lines of the kernel, or NULL. */
 static void die(const char *what, const char *one = NULL, const char *other = NULL)
@@ -80,11 +103,7 @@ static void set_thread(unsigned t)
 }
 
 /* AddressSanitizer is told before and after each change of stacks. The scheduler runs on the stream
- * thread's stack. */
-static const void *home_stack;
-static size_t home_bytes;
-static void *home_fake;
-
+ * thread's stack, or on that of a thread whose block waits. */
 static void leave_for(const void *stack, size_t bytes, void **fake)
 {
 #ifdef __SANITIZE_ADDRESS__
@@ -114,20 +133,21 @@ static __attribute__((noipa)) void jump(place_in_code &to)
 static __attribute__((noinline)) void to_scheduler()
 {
     if (__builtin_setjmp(current->here) == 0) {
-        leave_for(home_stack, home_bytes, &current->fake);
+        leave_for(block.home_stack, block.home_bytes, &current->fake);
         jump(scheduler);
     }
-    arrive(current->fake, &home_stack, &home_bytes);
+    arrive(current->fake, &block.home_stack, &block.home_bytes);
 }
 
 /* A fiber runs thread after thread, until one waits and another fiber has to go on. */
 static void fiber_main()
 {
-    arrive(NULL, &home_stack, &home_bytes);
+    arrive(NULL, &block.home_stack, &block.home_bytes);
     for (;;) {
         while (n_taken < n_threads) {
             unsigned t = n_taken++;
-            current->thread = backwards ? n_threads - 1 - t : t;
+            current->thread = block.backwards ? n_threads - 1 - t : t;
+            current->fenced = current->counted = false;
             of_thread[current->thread] = current;
             set_thread(current->thread);
             kernel->body(kernel->args);
@@ -154,10 +174,10 @@ static __attribute__((noinline)) void resume(fiber *f)
     if (f->stack == NULL)
         f->stack = stack_new();
     if (__builtin_setjmp(scheduler) != 0) {
-        arrive(home_fake, NULL, NULL);
+        arrive(block.home_fake, NULL, NULL);
         return;
     }
-    leave_for(f->stack, STACK_BYTES, &home_fake);
+    leave_for(f->stack, STACK_BYTES, &block.home_fake);
     if (f->started)
         jump(f->here);
     f->started = true;
@@ -177,6 +197,9 @@ static bool is_same(const char *place, const char *other)
 
 void sim_barrier(const char *place)
 {
+    if (current->counted && !current->fenced)
+        die("a block is counted without a fence after it", place);
+    current->counted = current->fenced = false;
     if (n_at_barrier == 0)
         barrier_place = place;
     else if (!is_same(barrier_place, place))
@@ -244,12 +267,26 @@ static void die_stuck(unsigned n_used)
         place);
 }
 
-static void run_block()
+static size_t shared_bytes()
 {
+    return __start_sim_shared != NULL ? (size_t)(__stop_sim_shared - __start_sim_shared) : 0;
+}
+
+/* Run the kernel's next block, in the half of all_fibers and all_warps that no other block has. */
+static void run_block(int half)
+{
+    static bool backwards;
+    const unsigned x = gridDim.x, y = gridDim.y;
     unsigned n_used = 0;
-    n_taken = n_done = n_at_barrier = 0;
-    if (__start_sim_shared != NULL)
-        memset(__start_sim_shared, 0xFF, (size_t)(__stop_sim_shared - __start_sim_shared));
+    const size_t n = next_block++;
+    block = {};
+    block.backwards = backwards;
+    backwards = !backwards;
+    fibers = all_fibers[half];
+    warps = all_warps[half];
+    blockIdx = block.number = {(unsigned)(n % x), (unsigned)(n / x % y), (unsigned)(n / x / y)};
+    if (shared_bytes() > 0)
+        memset(__start_sim_shared, 0xFF, shared_bytes());
     for (unsigned i = 0; i < (n_threads + WARP - 1) / WARP; i++)
         warps[i].arrived = 0;
     while (n_taken < n_threads) {
@@ -269,6 +306,42 @@ static void run_block()
     }
 }
 
+/* Let the block of this thread wait until the next one has run. The next one then lets none wait.
+ */
+static __attribute__((noipa)) void run_next_block_first()
+{
+    if (fibers == all_fibers[1] || next_block == n_blocks)
+        return;
+    const running_block waiting = block;
+    char *shared = (char *)malloc(shared_bytes() + 1);
+    if (shared == NULL)
+        die("no memory for a block that waits");
+    memcpy(shared, __start_sim_shared, shared_bytes());
+    run_block(1);
+    memcpy(__start_sim_shared, shared, shared_bytes());
+    free(shared);
+    block = waiting;
+    blockIdx = block.number;
+    set_thread(current->thread);
+}
+
+void sim_fence(void)
+{
+    current->fenced = true;
+}
+
+unsigned sim_count_block(const char *place, unsigned *at, unsigned most)
+{
+    const unsigned old = *at;
+    if (!current->fenced)
+        die("a block is counted without a fence before it", place);
+    current->counted = true;
+    current->fenced = false;
+    *at = old >= most ? 0 : old + 1;
+    run_next_block_first();
+    return old;
+}
+
 static fsdp_status run_kernel(void *args, int)
 {
     const sim_kernel *k = (const sim_kernel *)args;
@@ -277,12 +350,9 @@ static fsdp_status run_kernel(void *args, int)
     blockDim = k->block;
     gridDim = k->grid;
     n_threads = k->block.x * k->block.y * k->block.z;
-    for (blockIdx.z = 0; blockIdx.z < gridDim.z; blockIdx.z++)
-        for (blockIdx.y = 0; blockIdx.y < gridDim.y; blockIdx.y++)
-            for (blockIdx.x = 0; blockIdx.x < gridDim.x; blockIdx.x++) {
-                run_block();
-                backwards = !backwards;
-            }
+    n_blocks = (size_t)k->grid.x * k->grid.y * k->grid.z;
+    for (next_block = 0; next_block < n_blocks;)
+        run_block(0);
     pthread_mutex_unlock(&running);
     k->discard(k->args);
     return FSDP_OK;

@@ -42,11 +42,34 @@ __global__ void misuse_kernel(planted_args a)
     a.out[blockIdx.x * PLANTED_THREADS + i] = x;
 }
 
+static unsigned n_counted;
+
+__global__ void counting_kernel(planted_args a)
+{
+    __shared__ bool is_last;
+    float *const mine = a.out + blockIdx.x * PLANTED_THREADS + threadIdx.x;
+    *mine = 1.0f;
+    if (a.correct || a.kernel != COUNTED_EARLY)
+        __syncthreads();
+    if (threadIdx.x == 0) {
+        if (a.correct || a.kernel != COUNT_WITHOUT_FENCE)
+            __threadfence();
+        is_last = atomicInc(&n_counted, PLANTED_BLOCKS - 1) == PLANTED_BLOCKS - 1;
+        if (a.correct || a.kernel != READ_WITHOUT_FENCE)
+            __threadfence();
+    }
+    __syncthreads();
+    if (is_last)
+        *mine = a.out[(1 - blockIdx.x) * PLANTED_THREADS + threadIdx.x];
+}
+
 static cudaError_t planted_issue(stream *s, const void *args)
 {
     const planted_args *a = (const planted_args *)args;
     if (a->kernel == BLOCK_NEIGHBOUR || a->kernel == WARP_NEIGHBOUR)
         return LAUNCH(neighbour_kernel, PLANTED_BLOCKS, PLANTED_THREADS, s, *a);
+    if (a->kernel >= COUNT_WITHOUT_FENCE)
+        return LAUNCH(counting_kernel, PLANTED_BLOCKS, PLANTED_THREADS, s, *a);
     return LAUNCH(misuse_kernel, PLANTED_BLOCKS, PLANTED_THREADS, s, *a);
 }
 

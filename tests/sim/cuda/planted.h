@@ -14,7 +14,11 @@ typedef enum planted_kernel {
     BARRIERS_APART,
     LANE_MISSING,
     MASK_WITHOUT_CALLER,
-    EXCHANGES_APART
+    EXCHANGES_APART,
+    COUNT_WITHOUT_FENCE, /* between what the block wrote and its count */
+    READ_WITHOUT_FENCE,  /* between its count and what it reads of other blocks */
+    COUNTED_EARLY        /* the block that is counted last copies the other one's numbers, all 1;
+                            a block is counted before all its threads have written */
 } planted_kernel;
 
 typedef struct planted_args {

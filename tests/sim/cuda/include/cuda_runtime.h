@@ -75,6 +75,12 @@ static inline unsigned sim_ballot(const char *place, unsigned mask, int predicat
 static inline void __threadfence_system(void)
 {
 }
+#define __threadfence() sim_fence()
+void sim_fence(void);
+/* Only to count blocks, of which the last one reads what the others wrote: fences are expected
+ * before and after. Other blocks may run before it returns. */
+#define atomicInc(at, most) sim_count_block(SIM_HERE, at, most)
+unsigned sim_count_block(const char *place, unsigned *at, unsigned most);
 template <typename T> static inline T atomicAdd(T *at, T value)
 {
     T old = *at;
