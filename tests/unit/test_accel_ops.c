@@ -340,6 +340,31 @@ TEST(test_loss_of_a_large_vocabulary)
         assert_true(fabsf(d[0][r] - d[1][r]) < 1e-6f && d[0][r] < -0.99f);
 }
 
+/* Positions for several chunks that a GPU sorts, or for one; a token for all of them, or any. */
+static void call_embedding_backward(arrays *a, dtype type, int v)
+{
+    enum { VOCAB = 40, MOST = 2500 };
+    static const size_t SEQS[] = {1, 50, 1023, 1024, 1025, MOST}, WIDTHS[] = {1, 7, 300};
+    static int32_t tokens[2 * MOST];
+    const size_t seq_len = SEQS[v / 2], batch = v % 4 == 1 ? 2 : 1, n = batch * seq_len;
+    const size_t width = seq_len > 50 ? WIDTHS[v % 2] : WIDTHS[2];
+    uint64_t seed = (uint64_t)v;
+    for (size_t i = 0; i < n; i++)
+        tokens[i] = v % 3 == 2 ? 7 : (int32_t)draw(&seed, VOCAB);
+    float *d_wte = values(a, VOCAB * width, 1.0f, DTYPE_F32);
+    float *d_wpe = v % 3 == 1 ? NULL : values(a, seq_len * width, 1.0f, DTYPE_F32);
+    CALL(a->x->o, a->x->s, embedding_backward, .d_wte = d_wte, .d_wpe = d_wpe,
+         .d_out = values(a, n * width, 1.0f, type), .tokens = put(a, tokens, n * sizeof *tokens),
+         .batch = batch, .seq_len = seq_len, .width = width, .vocab = VOCAB, .type = type);
+}
+
+TEST(test_embedding_backward)
+{
+    if (!target_is_portable())
+        skip();
+    both("embedding_backward", call_embedding_backward, 12);
+}
+
 /* More rows or columns than 65,535 blocks have, the most in dimensions y and z of a GPU's grid. */
 TEST(test_large_grids)
 {

@@ -394,29 +394,37 @@ TEST(test_errors_of_libraries)
         launches() - before_;                                                                      \
     })
 
-/* Gradients that sum over rows take few kernels. */
+/* Gradients that sum over rows or positions take few kernels. */
 TEST(test_launches)
 {
-    enum { ROWS = 400, COLS = 24, MOST = ROWS + 2 };
+    enum { ROWS = 400, COLS = 24, MOST = 1025 };
     const ops *o = target_backend()->fast();
     need_sim("cuda");
     device *d = open_cuda(&(device_config){.debug_fill = true});
     stream *s = device_compute_stream(d);
     unsigned (*launches)(void) = plugin_symbol("sim_launches");
     float *x = new_block(s, MOST * COLS * sizeof *x, "in"), *y = new_block(s, MOST * COLS * 4, "y");
+    int32_t *tokens = new_block(s, MOST * sizeof *tokens, "tokens");
     OK(device_zero(s, x, MOST * COLS * sizeof *x));
     OK(device_zero(s, y, MOST * COLS * sizeof *y));
+    OK(device_zero(s, tokens, MOST * sizeof *tokens));
     bias_backward_args bias = {.d_bias = y, .d_out = x, .rows = ROWS, .cols = COLS};
     layernorm_backward_args norm = {.d_in = y, .d_gain = y + ROWS * COLS, .d_out = x, .in = x};
     norm.d_bias = norm.d_gain + COLS, norm.gain = norm.mean = norm.rstd = x;
     norm.rows = ROWS, norm.cols = COLS;
     rmsnorm_backward_args rms = {.d_in = y, .d_gain = y + ROWS * COLS, .d_out = x, .in = x};
     rms.gain = rms.rstd = x, rms.rows = ROWS, rms.cols = COLS;
+    embedding_backward_args embed = {.d_wte = y, .d_wpe = y + COLS, .d_out = x, .tokens = tokens};
+    embed.batch = 1, embed.seq_len = MOST - 1, embed.width = 1, embed.vocab = 1;
     assert_int_equal(LAUNCHES(o->bias_backward(s, &bias)), 1);
     assert_int_equal(LAUNCHES(o->layernorm_backward(s, &norm)), 1);
     assert_int_equal(LAUNCHES(o->rmsnorm_backward(s, &rms)), 1);
+    assert_int_equal(LAUNCHES(o->embedding_backward(s, &embed)), 2);
+    embed.seq_len = MOST;
+    assert_int_equal(LAUNCHES(o->embedding_backward(s, &embed)), 3);
     device_free(s, x);
     device_free(s, y);
+    device_free(s, tokens);
     device_close(d);
 }
 
