@@ -1,15 +1,16 @@
 /* grad_norm.cu -- the exact sum of squares (sum/rsum.h), and clipping. For both tables.
  *
- * A thread adds the squares of its elements in its own digits. Then the threads of a block add
- * their digits in shared memory, and the blocks add theirs to the result, by atomic additions of
- * integers. Exact sums do not depend on the order, so the bits equal the CPU's. There is no
- * overflow: 2^30 earlier parts and at most 2^19 threads, each with digits below 2^32, stay below
- * 2^63. */
+ * A thread adds the squares of its elements in its own digits; then the lanes of a warp add theirs
+ * by exchanges, the warps of a block in shared memory, and each block adds its digits to the
+ * result, by one atomic addition of an integer for each digit that is not 0. The last block
+ * normalises the result. Exact sums do not depend on the order, so the bits equal the CPU's. There
+ * is no overflow: 2^30 earlier parts and at most 2^18 threads, each with digits below 2^32, stay
+ * below 2^63. */
 #include "common/cuda/kernels.h"
-#include "common/cuda/launch.h"
+#include "common/cuda/reduce.h"
 #include "common/ops/row_elem.h"
 
-enum { MOST_BLOCKS = 2048 };
+enum { MOST_BLOCKS = 1024, WARPS = BLOCK_THREADS / WARP_LANES };
 
 static __device__ inline void add_square(rsum *r, float x)
 {
@@ -21,47 +22,88 @@ static __device__ inline void add_square(rsum *r, float x)
         rsum_add_digits(r->bin, m * m, exponent > 1 ? 2 * ((int)exponent - 1) : 0);
 }
 
-/* Add a value to a bin that other threads add to at the same time; zeros are skipped. */
-static __device__ inline void add_shared(int64_t *bin, int i, int64_t value)
+/* Add the squares of the elements of this thread: four neighbours at a time, if x is aligned. */
+static __device__ inline void add_elements(rsum *r, const sum_squares_args *a)
 {
-    if (value != 0)
-        atomicAdd((unsigned long long *)&bin[i], (unsigned long long)value);
+    const size_t n_threads = (size_t)gridDim.x * blockDim.x;
+    const size_t n_fours = (uintptr_t)a->x % sizeof(float4) == 0 ? a->elems / 4 : 0;
+    for (size_t i = global_thread(); i < n_fours; i += n_threads) {
+        const float4 x = ((const float4 *)a->x)[i];
+        add_square(r, x.x);
+        add_square(r, x.y);
+        add_square(r, x.z);
+        add_square(r, x.w);
+    }
+    for (size_t i = 4 * n_fours + global_thread(); i < a->elems; i += n_threads)
+        add_square(r, a->x[i]);
 }
 
-__global__ void sum_squares_kernel(sum_squares_args a)
+/* The sum of all lanes' x, for every lane. Most digits are 0 in all of them. */
+static __device__ inline int64_t lanes_sum(int64_t x)
 {
-    __shared__ int64_t block_bin[RSUM_BINS];
-    const size_t n_threads = (size_t)gridDim.x * blockDim.x;
+    if (__ballot_sync((unsigned)ALL_LANES, x != 0) == 0)
+        return 0;
+    for (int apart = WARP_LANES / 2; apart > 0; apart /= 2)
+        x += __shfl_xor_sync((unsigned)ALL_LANES, x, apart);
+    return x;
+}
+
+/* Add digit i of the warps' sums to the result. */
+static __device__ inline void add_digit(rsum *sum, int64_t of_warp[WARPS][RSUM_BINS], unsigned i)
+{
+    int64_t digit = 0;
+    for (int w = 0; w < WARPS; w++)
+        digit += of_warp[w][i];
+    if (digit != 0)
+        atomicAdd((unsigned long long *)&sum->bin[i], (unsigned long long)digit);
+}
+
+__global__ void sum_squares_kernel(sum_squares_args a, unsigned *count)
+{
+    __shared__ int64_t of_warp[WARPS][RSUM_BINS];
     rsum mine;
     for (int i = 0; i < RSUM_BINS; i++)
         mine.bin[i] = 0;
-    for (size_t i = global_thread(); i < a.elems; i += n_threads)
-        add_square(&mine, a.x[i]);
+    add_elements(&mine, &a);
     rsum_normalise(mine.bin);
-    if (threadIdx.x < RSUM_BINS)
-        block_bin[threadIdx.x] = 0;
+    for (int i = 0; i < RSUM_BINS; i++) {
+        const int64_t sum = lanes_sum(mine.bin[i]);
+        if (threadIdx.x % WARP_LANES == 0)
+            of_warp[threadIdx.x / WARP_LANES][i] = sum;
+    }
     __syncthreads();
+    if (threadIdx.x < RSUM_BINS)
+        add_digit(a.sum, of_warp, threadIdx.x);
+    if (!is_last_block(count, gridDim.x) || threadIdx.x > 0)
+        return;
     for (int i = 0; i < RSUM_BINS; i++)
-        add_shared(block_bin, i, mine.bin[i]);
-    __syncthreads();
-    if (threadIdx.x < RSUM_BINS)
-        add_shared(a.sum->bin, (int)threadIdx.x, block_bin[threadIdx.x]);
+        mine.bin[i] = ((volatile int64_t *)a.sum->bin)[i]; /* what the other blocks have added */
+    rsum_normalise(mine.bin);
+    *a.sum = mine;
 }
 
-__global__ void normalise_kernel(rsum *sum)
-{
-    rsum_normalise(sum->bin);
-}
+typedef struct squares_job {
+    const sum_squares_args *args;
+    unsigned *count;
+} squares_job;
 
 static cudaError_t sum_squares_issue(stream *s, const void *args)
 {
-    const sum_squares_args *a = (const sum_squares_args *)args;
-    const unsigned most = MOST_BLOCKS, all = blocks_of(a->elems), blocks = all < most ? all : most;
-    const cudaError_t error = LAUNCH(sum_squares_kernel, blocks, BLOCK_THREADS, s, *a);
-    return error == cudaSuccess ? LAUNCH(normalise_kernel, 1, 1, s, a->sum) : error;
+    const squares_job *j = (const squares_job *)args;
+    const unsigned most = MOST_BLOCKS, all = blocks_of(j->args->elems);
+    return LAUNCH(sum_squares_kernel, all < most ? all : most, BLOCK_THREADS, s, *j->args,
+                  j->count);
 }
 
-ISSUED(cuda, sum_squares)
+fsdp_status cuda_sum_squares(stream *s, const sum_squares_args *a)
+{
+    squares_job job = {a, NULL};
+    const op_work work = sum_squares_work(a);
+    if (work.ends)
+        return work.status;
+    TRY(cuda_counts_of(s, &job.count));
+    return cuda_issue(s, sum_squares_issue, &job, work);
+}
 
 __global__ void clip_coef_kernel(clip_coef_args a)
 {

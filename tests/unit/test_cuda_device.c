@@ -416,6 +416,8 @@ TEST(test_launches)
     rms.gain = rms.rstd = x, rms.rows = ROWS, rms.cols = COLS;
     embedding_backward_args embed = {.d_wte = y, .d_wpe = y + COLS, .d_out = x, .tokens = tokens};
     embed.batch = 1, embed.seq_len = MOST - 1, embed.width = 1, embed.vocab = 1;
+    const sum_squares_args squares = {.sum = (rsum *)(void *)y, .x = x, .elems = MOST * COLS};
+    assert_int_equal(LAUNCHES(o->sum_squares(s, &squares)), 1);
     assert_int_equal(LAUNCHES(o->bias_backward(s, &bias)), 1);
     assert_int_equal(LAUNCHES(o->layernorm_backward(s, &norm)), 1);
     assert_int_equal(LAUNCHES(o->rmsnorm_backward(s, &rms)), 1);

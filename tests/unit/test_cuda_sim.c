@@ -183,6 +183,10 @@ TEST(test_temporaries_make_room)
 {
     const sim_case small = {WELL(make_room), .setting = "FSDP_SIM_MEMORY_MIB=64"};
     assert_true(sim_case_holds(&small, 1, sim_run_alone, NULL));
+}
+
+/* ---- a count of blocks ---------------------------------------------------------------------- */
+
 /* While a block counts itself, the next one runs and reads what is not there yet. */
 TEST(test_early_counts_show)
 {
