@@ -272,6 +272,19 @@ static size_t shared_bytes()
     return __start_sim_shared != NULL ? (size_t)(__stop_sim_shared - __start_sim_shared) : 0;
 }
 
+/* Let threads of a warp go on that can; false if none can. A warp goes on until its threads wait
+ * for other warps, so it overwrites at once what these have not yet read. */
+static bool resume_ready(unsigned first, unsigned n_used)
+{
+    bool any = false;
+    for (unsigned i = first; i < first + WARP && i < n_used; i++)
+        if (fibers[i].st == READY) {
+            any = true;
+            resume(&fibers[i]);
+        }
+    return any;
+}
+
 /* Run the kernel's next block, in the half of all_fibers and all_warps that no other block has. */
 static void run_block(int half)
 {
@@ -296,11 +309,9 @@ static void run_block(int half)
     }
     while (n_done < n_threads) {
         bool any = false;
-        for (unsigned i = 0; i < n_used; i++)
-            if (fibers[i].st == READY) {
+        for (unsigned first = 0; first < n_used; first += WARP)
+            while (resume_ready(first, n_used))
                 any = true;
-                resume(&fibers[i]);
-            }
         if (!any)
             die_stuck(n_used);
     }
