@@ -121,6 +121,7 @@ static unsigned two_temporaries(stream *s, size_t bytes, stream *other)
     OK(device_alloc(s, MEM_OTHER, bytes, "temporary", &first));
     OK(device_alloc(s, MEM_OTHER, bytes, "temporary", &second));
     assert_ptr_not_equal(first, second);
+    OK(stream_sync(s)); /* the other stream may not free it before it is there */
     device_free(other, first);
     device_free(s, second);
     return gets() - before;
