@@ -61,6 +61,7 @@ bool accel_is_pageable(accel_device *d, const void *ptr)
     return b != NULL && b->is.on_host && b->kept->is_pageable;
 }
 
+/* A block's entry, zeroed but for `freed`; NULL: no host memory. */
 static block *entry_new(accel_device *d)
 {
     block *b = STAILQ_FIRST(&d->idle);

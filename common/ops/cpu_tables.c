@@ -1,8 +1,7 @@
 /* cpu_tables.c -- the two maths libraries of the CPU.
  *
- * They share every operation except those that multiply matrices. For these, "fast" calls
- * gemm_dnnl, our kernels or oneDNN's, and "portable" gemm_portable, whose bits are the same on
- * every machine. */
+ * They share all operations that multiply no matrices. The others get a gemm: gemm_dnnl in "fast",
+ * gemm_portable, whose bits are the same on every machine, in "portable". */
 #include "common/ops/cpu_kernels.h"
 
 /* Define fast_op and portable_op: op_launch with the gemm of each table. */

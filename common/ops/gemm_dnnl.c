@@ -18,8 +18,8 @@
 static bool has_fp32, has_amx; /* gemm_fp32, gemm_amx can be called */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* Whether our kernel multiplies: if so, it has. */
-static bool own(const gemm_args *g)
+/* Multiply by one of our kernels, if one can. Returns whether it did. */
+static bool own_multiply(const gemm_args *g)
 {
     if (g->a_type != g->b_type)
         return false;
@@ -34,7 +34,7 @@ static bool own(const gemm_args *g)
     return fits;
 }
 
-/* own_describe -- writes which of our kernels are used: with others, sums have other bits. */
+/* Write which of our kernels are used. Hosts with different ones compute different bits. */
 static void own_describe(char *text, size_t text_bytes)
 {
     snprintf(text, text_bytes, "%s%s", has_fp32 ? ", fp32 by FMA" : "",
@@ -68,7 +68,7 @@ static fsdp_status dnnl_failed(const char *call, const gemm_args *g, dnnl_status
 /* A product of two fp32 operands. */
 static fsdp_status sgemm(const gemm_args *g)
 {
-    if (own(g))
+    if (own_multiply(g))
         return FSDP_OK;
     const int n_threads = one_thread_begin();
     const dnnl_status_t status =
@@ -293,7 +293,7 @@ fsdp_status gemm_dnnl(const gemm_args *g)
         return dnnl_failed("dnnl_engine_create for", g, engine_status);
     if (g->a_type == DTYPE_F32 && g->b_type == DTYPE_F32)
         return sgemm(g);
-    if (own(g))
+    if (own_multiply(g))
         return FSDP_OK;
     const bool pays = has_bf16 && g->a_type == g->b_type && g->n * g->k >= MIN_BF16_ELEMS;
     return pays ? gemm_bf16(g) : sgemm_by_pieces(g);
@@ -317,7 +317,7 @@ static void open_all(void)
 fsdp_status gemm_dnnl(const gemm_args *g)
 {
     pthread_once(&once, open_all);
-    return own(g) ? FSDP_OK : gemm_portable(g);
+    return own_multiply(g) ? FSDP_OK : gemm_portable(g);
 }
 
 bool gemm_dnnl_by_rows(dtype type)

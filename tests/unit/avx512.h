@@ -94,7 +94,7 @@ static inline v512 v512_interleave_f64(v512 x, v512 y, size_t first)
     return r;
 }
 
-/* Element number `at` of 64: those of x, then those of y. */
+/* Element i is number at[i] of x, or from 32 on, number at[i] - 32 of y. */
 static inline v512 v512_choose(v512 x, v512 at, v512 y)
 {
     v512 r;

@@ -7,7 +7,6 @@
  *   COMM_FAULT_START=...   kill or sleep, for NCCL and HCCL: see start_fault below
  *   COMM_FAULT_MODELS=1    rank 1 has another model of device, on cuda-sim and npu-sim
  *   COMM_FAULT_SHARES=1    rank 1 does not allow ranks to share a GPU, on cuda-sim
- *   COMM_FAULT_SHARES=1    rank 1 does not allow ranks to share a GPU, on cuda-sim
  *   COMM_FAULT_FAKE=1      the top transport cannot carry hosts' calls
  *   COMM_FAULT_REFUSED=r   rank r may open no other process's files
  *   COMM_FAULT_NO_PIDFD=1  the kernel refuses pidfds
@@ -732,8 +731,6 @@ static fsdp_status fixture_open(fixture *f)
     f->sums = ops_cpu_portable()->sums;
     if (getenv("FSDP_DEVICE") != NULL) {
         const backend *b = target_backend();
-        if (getenv("COMM_FAULT_SHARES") != NULL && comm_launched_rank() == 1)
-            unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
         if (getenv("COMM_FAULT_SHARES") != NULL && comm_launched_rank() == 1)
             unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
         if (getenv("COMM_FAULT_MODELS") != NULL && comm_launched_rank() == 1) {

@@ -340,13 +340,6 @@ alone() {
         FSDP_SIM_NCCL=22900 fault "3 ranks on 2 ${word}s, NCCL 2.29" 3 good fails "3 comm_open: ranks 0 and 2 share"
         unset NCCL_MULTI_RANK_GPU_ENABLE FSDP_SIM_NCCL
     fi
-    if [ "$way" = nccl ]; then
-        export NCCL_MULTI_RANK_GPU_ENABLE=1 FSDP_SIM_NCCL=23000
-        fault "3 ranks on 2 ${word}s, NCCL 2.30" 3 good "good_over $way 0"
-        COMM_FAULT_SHARES=1 fault "3 ranks on 2 ${word}s, NCCL 2.30, rank 1 without the variable" 3 good fails "3 needs one for each, or 2.30 and NCCL_MULTI"
-        FSDP_SIM_NCCL=22900 fault "3 ranks on 2 ${word}s, NCCL 2.29" 3 good fails "3 comm_open: ranks 0 and 2 share"
-        unset NCCL_MULTI_RANK_GPU_ENABLE FSDP_SIM_NCCL
-    fi
     unset "FSDP_SIM_${word}S"
     export COMM_FAULT_MODELS=1
     fault "${word}s of two models n=3" 3 good fails "3 ${word}s differ: rank 0 has [^,]*, rank 1 has another model"

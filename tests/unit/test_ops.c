@@ -82,6 +82,19 @@ TEST(test_openmp_setting_is_restored)
     omp_set_num_threads(before);
 }
 
+/* Hosts compare this text, because sums by other kernels have other bits. */
+TEST(test_library_names_our_kernels)
+{
+    char text[96];
+    ops_cpu_library(text, sizeof text);
+#ifdef __x86_64__
+    if (getenv("ONEDNN_MAX_CPU_ISA") == NULL)
+        assert_int_equal(strstr(text, "fp32 by FMA") != NULL,
+                         __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
+#endif
+    assert_true(strlen(text) + 1 < sizeof text);
+}
+
 /* The two tables differ only in matrix products. */
 TEST(test_fast_is_close_to_portable)
 {
