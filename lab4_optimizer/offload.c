@@ -60,14 +60,14 @@ fsdp_status offload_take(fsdp_optimizer *o, const update_part *part)
 fsdp_status offload_squares(fsdp_optimizer *o, int u)
 {
     /* SOLUTION BEGIN 4.7 */
-    for (int i = 0; i < o->units[u].n_ranges; i++) {
-        const decay_range *range = &o->units[u].ranges[i];
-        TRY(o->ops->sum_squares(o->compute,
-                                &(sum_squares_args){.sum = o->norm_sum,
-                                                    .x = o->r->grads[u].shard_grad + range->begin,
-                                                    .elems = range->elems}));
-    }
-    return FSDP_OK;
+    const unit_optim *unit = &o->units[u];
+    if (unit->n_ranges == 0)
+        return FSDP_OK;
+    return o->ops->sum_squares(o->compute,
+                               &(sum_squares_args){.sum = o->norm_sum,
+                                                   .x = o->r->grads[u].shard_grad,
+                                                   .elems = o->r->f->units[u].layout.shard_elems,
+                                                   .ranges = {unit->ranges, unit->n_ranges}});
     /* SOLUTION END 4.7 */
 }
 

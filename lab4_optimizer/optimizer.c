@@ -10,14 +10,15 @@ fsdp_status grad_norm(fsdp_optimizer *o)
 {
     /* SOLUTION BEGIN 4.3 */
     TRY(device_zero(o->compute, o->norm_sum, sizeof *o->norm_sum));
-    for (int u = 0; u < o->n_units; u++)
-        for (int i = 0; i < o->units[u].n_ranges; i++) {
-            const decay_range *range = &o->units[u].ranges[i];
-            const float *grad = o->r->grads[u].shard_grad + range->begin;
+    for (int u = 0; u < o->n_units; u++) {
+        const unit_optim *unit = &o->units[u];
+        if (unit->n_ranges > 0)
             TRY(o->ops->sum_squares(
-                o->compute,
-                &(sum_squares_args){.sum = o->norm_sum, .x = grad, .elems = range->elems}));
-        }
+                o->compute, &(sum_squares_args){.sum = o->norm_sum,
+                                                .x = o->r->grads[u].shard_grad,
+                                                .elems = o->r->f->units[u].layout.shard_elems,
+                                                .ranges = {unit->ranges, unit->n_ranges}}));
+    }
     if (o->norm_group == NULL) /* this rank has added up the whole gradient */
         return FSDP_OK;
     TRY(event_record(o->squared, o->compute));

@@ -4,12 +4,8 @@
 #include "common/steps/engine.h"
 #include "lab3_backward/reducer.h"
 
-/* A run of this rank's elements of one parameter. AdamW and the norm walk over these runs. */
-typedef struct decay_range {
-    size_t begin, elems; /* in the shard */
-    bool decay;          /* weight decay applies */
-} decay_range;
-
+/* decay_range (common/ops/optim.h): a run of this rank's elements of one parameter, its begin in
+ * the shard. AdamW and the norm walk over these runs. */
 typedef struct unit_optim {
     float *state[OPTIM_MAX_STATES]; /* [shard_elems] MEM_OPTIMIZER: AdamW's m, v; NULL: frozen */
     decay_range *ranges;            /* ranges of the shard, ascending */
@@ -56,7 +52,8 @@ fsdp_status decay_ranges(const flat_layout *layout, const param_spec *params, in
 
 /* ---- 4.3 ------------------------------------------------------------------------------------- */
 /* grad_norm -- *o->norm_sum = the exact sum of squares of all gradients of the model. Every rank
- * adds the squares of its own ranges (ops->sum_squares); the all-reduce adds the bins as integers.
+ * adds the squares of its own ranges (ops->sum_squares with a unit's ranges as the table; a unit
+ * with n_ranges 0 adds nothing); the all-reduce adds the bins as integers.
  * Replicas hold the same gradients, so each shard group finds the whole norm.
  *   collective  one all-reduce of RSUM_BINS i64 over norm_group; none if that is NULL
  *   order       on the compute stream. The all-reduce runs on norm_stream, which waits for

@@ -2,6 +2,7 @@
 #include "common/device/cpu_tiles.h"
 #include "common/device/device.h"
 #include "common/ops/op_work.h"
+#include "common/ops/ranges.h"
 #include "lab4_optimizer/offload.h"
 
 typedef struct tiled_args {
@@ -13,14 +14,13 @@ typedef struct tiled_args {
 static fsdp_status adamw_tile(const void *args, size_t tile)
 {
     const tiled_args *t = args;
-    adamw_args part = t->a;
-    size_t begin = tile * TILE_ELEMS;
-    part.param += begin;
-    part.m += begin;
-    part.v += begin;
-    part.grad += begin;
-    part.elems = min_size(part.elems - begin, TILE_ELEMS);
-    return t->adamw(&part);
+    const size_t begin = tile * TILE_ELEMS, end = min_size(t->a.elems, begin + TILE_ELEMS);
+    decay_range r;
+    for (int i = 0; range_next(&t->a.ranges, &i, begin, end, &r);) {
+        const adamw_args part = adamw_of_range(&t->a, r);
+        TRY(t->adamw(&part));
+    }
+    return FSDP_OK;
 }
 
 static fsdp_status adamw_kernel(void *args, int n_threads)
@@ -49,22 +49,6 @@ void update_part_point(const fsdp_optimizer *o, update_part *part)
         part->arrays.state[k] = o->units[part->u].state[k] + part->begin;
 }
 
-/* The part of `whole` that lies in `range`; 0 elements if there is none. */
-static optim_part part_of(const update_part *whole, const decay_range *range)
-{
-    const size_t end = min_size(range->begin + range->elems, whole->begin + whole->arrays.elems);
-    const size_t begin = range->begin > whole->begin ? range->begin : whole->begin;
-    const size_t at = begin - whole->begin;
-    optim_part part = whole->arrays;
-    part.elems = end > begin ? end - begin : 0;
-    part.decay = range->decay;
-    part.param += at;
-    part.grad += at;
-    for (int k = 0; k < OPTIM_MAX_STATES && part.state[k]; k++)
-        part.state[k] += at;
-    return part;
-}
-
 fsdp_status update_run(fsdp_optimizer *o, const optim_scalars *scalars, adamw_fn adamw,
                        const update_part *whole)
 {
@@ -72,13 +56,12 @@ fsdp_status update_run(fsdp_optimizer *o, const optim_scalars *scalars, adamw_fn
     const unit_optim *opt = &o->units[whole->u];
     const optimizer_rule *rule = optimizer_of(f->run.optimizer);
     const bool is_tiled = f->run.optimizer == OPTIMIZER_ADAMW && device_runs_c(f->run.dev);
-    for (int i = 0; i < opt->n_updated; i++) {
-        const optim_part part = part_of(whole, &opt->ranges[i]);
-        if (part.elems > 0)
-            TRY(is_tiled ? run_adamw(f, &(tiled_args){optim_adamw(scalars, &part), adamw})
-                         : rule->update(f->run.ops, f->compute, scalars, &part));
-    }
-    return FSDP_OK;
+    optim_part part = whole->arrays;
+    part.ranges = (range_table){opt->ranges, opt->n_updated, whole->begin};
+    if (opt->n_updated == 0)
+        return FSDP_OK;
+    return is_tiled ? run_adamw(f, &(tiled_args){optim_adamw(scalars, &part), adamw})
+                    : rule->update(f->run.ops, f->compute, scalars, &part);
 }
 
 fsdp_status update_shards(fsdp_optimizer *o, const optim_scalars *scalars, adamw_fn adamw)

@@ -3,6 +3,7 @@
  * An update performs the recipe's operations (ops.h) in the same order, with one rounding each. So
  * an element's bits do not depend on where its array is cut. aclnnApplyAdamWV2 would be one call,
  * but it computes lr, bias correction and decay in fp32 and in another order. */
+#include "common/ops/ranges.h"
 #include "common/ops/row_elem.h"
 #include "lab6_npu/npu_ops.h"
 
@@ -30,11 +31,18 @@ static fsdp_status in_pieces(stream *s, piece_fn piece, const void *args, size_t
     return status;
 }
 
-/* IN_PIECES(op, n_terms) defines npu_op, which runs op_piece on pieces of its arrays. */
-#define IN_PIECES(op, n_terms)                                                                     \
+/* IN_PIECES(op, of_range, n_terms) defines npu_op, which runs op_piece on pieces of the ranges of
+ * its arrays. */
+#define IN_PIECES(op, of_range, n_terms)                                                           \
     static fsdp_status op##_issue(stream *s, const void *args)                                     \
     {                                                                                              \
-        return in_pieces(s, op##_piece, args, ((const op##_args *)args)->elems, n_terms);          \
+        const op##_args *a = args;                                                                 \
+        decay_range r;                                                                             \
+        for (int i = 0; range_next(&a->ranges, &i, 0, a->elems, &r);) {                            \
+            const op##_args part = of_range(a, r);                                                 \
+            TRY(in_pieces(s, op##_piece, &part, part.elems, n_terms));                             \
+        }                                                                                          \
+        return FSDP_OK;                                                                            \
     }                                                                                              \
     ISSUED(op)
 
@@ -78,7 +86,7 @@ static fsdp_status adamw_piece(stream *s, const void *args, size_t at, size_t n,
     return aclnn_sub_from(s, p, t);
 }
 
-IN_PIECES(adamw, 3)
+IN_PIECES(adamw, adamw_of_range, 3)
 
 /* *g = *g + weight_decay * p, in scratch t. */
 static fsdp_status decayed_grad(stream *s, npu_view *g, npu_view p, float weight_decay, npu_view t)
@@ -116,7 +124,7 @@ static fsdp_status sgd_piece(stream *s, const void *args, size_t at, size_t n, f
     return aclnn_sub_from(s, p, g);
 }
 
-IN_PIECES(sgd, 2)
+IN_PIECES(sgd, update_of_range, 2)
 
 static fsdp_status adadelta_piece(stream *s, const void *args, size_t at, size_t n, float *scratch)
 {
@@ -146,7 +154,7 @@ static fsdp_status adadelta_piece(stream *s, const void *args, size_t at, size_t
     return aclnn_sub_from(s, p, delta);
 }
 
-IN_PIECES(adadelta, 4)
+IN_PIECES(adadelta, update_of_range, 4)
 
 /* ---- the norm: on the host, in order of the stream ------------------------------------------- */
 
@@ -197,10 +205,15 @@ fsdp_status npu_sum_squares(stream *s, const sum_squares_args *a)
 {
     const size_t bytes = sizeof(norm_host) + piece_elems(a->elems, 0) * sizeof *a->x;
     void *host;
+    decay_range r;
     if (a->elems == 0)
         return FSDP_OK;
     TRY(device_alloc_host(s, MEM_OTHER, bytes, "squares on the host", &host));
-    fsdp_status status = squares_on_host(s, a, host);
+    fsdp_status status = FSDP_OK;
+    for (int i = 0; status == FSDP_OK && range_next(&a->ranges, &i, 0, a->elems, &r);) {
+        const sum_squares_args part = sum_squares_of_range(a, r);
+        status = squares_on_host(s, &part, host);
+    }
     device_free(s, host);
     return status;
 }

@@ -3,6 +3,7 @@
  * for the pairs of all heads that are rotated by one angle. */
 #include "common/cuda/kernels.h"
 #include "common/cuda/launch.h"
+#include "common/cuda/range_blocks.h"
 #include "common/ops/row_adamw.h"
 #include "common/ops/row_elem.h"
 #include "common/ops/row_image.h"
@@ -76,17 +77,42 @@ ELEMENTWISE(scale)
 /* The gradient of element i times the coefficient, if there is one; x * 1.0f is exactly x. */
 #define GRAD(a, i) ((a)->grad[i] * ((a)->grad_coef ? *(a)->grad_coef : 1.0f))
 
+/* RANGES_OF(op, of_range) -- like ELEMENTWISE, for the elements of a->ranges: each range has blocks
+ * of its own. */
+#define RANGES_OF(op, of_range)                                                                    \
+    __global__ void op##_kernel(op##_args a, range_blocks ranges)                                  \
+    {                                                                                              \
+        int n = 0;                                                                                 \
+        while (blockIdx.x >= ranges.end[n])                                                        \
+            n++;                                                                                   \
+        const op##_args part = of_range(&a, ranges.at[n]);                                         \
+        const size_t i =                                                                           \
+            global_thread() - (n > 0 ? ranges.end[n - 1] * (size_t)BLOCK_THREADS : 0);             \
+        if (i < part.elems)                                                                        \
+            op##_at(&part, i);                                                                     \
+    }                                                                                              \
+    static cudaError_t op##_issue(stream *s, const void *args)                                     \
+    {                                                                                              \
+        const op##_args *a = (const op##_args *)args;                                              \
+        cudaError_t error = cudaSuccess;                                                           \
+        range_blocks ranges;                                                                       \
+        for (int i = 0; error == cudaSuccess && next_blocks(&a->ranges, a->elems, &i, &ranges);)   \
+            error = LAUNCH(op##_kernel, ranges.end[ranges.n - 1], BLOCK_THREADS, s, *a, ranges);   \
+        return error;                                                                              \
+    }                                                                                              \
+    ISSUED(cuda, op)
+
 ELEMENT(adamw)
 {
     adamw_elem(a, GRAD(a, i), &a->param[i], &a->m[i], &a->v[i]);
 }
 
-ELEMENTWISE(adamw)
+RANGES_OF(adamw, adamw_of_range)
 
 #define UPDATE(kind, op, ...)                                                                      \
     ELEMENT(op)                                                                                    \
     {                                                                                              \
         op##_elem(a, GRAD(a, i), i);                                                               \
     }                                                                                              \
-    ELEMENTWISE(op)
+    RANGES_OF(op, update_of_range)
 UPDATE_RULES(UPDATE)

@@ -7,6 +7,7 @@
  * is no overflow: 2^30 earlier parts and at most 2^18 threads, each with digits below 2^32, stay
  * below 2^63. */
 #include "common/cuda/kernels.h"
+#include "common/cuda/range_blocks.h"
 #include "common/cuda/reduce.h"
 #include "common/ops/row_elem.h"
 
@@ -23,19 +24,19 @@ static __device__ inline void add_square(rsum *r, float x)
 }
 
 /* Add the squares of the elements of this thread: four neighbours at a time, if x is aligned. */
-static __device__ inline void add_elements(rsum *r, const sum_squares_args *a)
+static __device__ inline void add_elements(rsum *sum, const float *x, size_t elems)
 {
     const size_t n_threads = (size_t)gridDim.x * blockDim.x;
-    const size_t n_fours = (uintptr_t)a->x % sizeof(float4) == 0 ? a->elems / 4 : 0;
+    const size_t n_fours = (uintptr_t)x % sizeof(float4) == 0 ? elems / 4 : 0;
     for (size_t i = global_thread(); i < n_fours; i += n_threads) {
-        const float4 x = ((const float4 *)a->x)[i];
-        add_square(r, x.x);
-        add_square(r, x.y);
-        add_square(r, x.z);
-        add_square(r, x.w);
+        const float4 four = ((const float4 *)x)[i];
+        add_square(sum, four.x);
+        add_square(sum, four.y);
+        add_square(sum, four.z);
+        add_square(sum, four.w);
     }
-    for (size_t i = 4 * n_fours + global_thread(); i < a->elems; i += n_threads)
-        add_square(r, a->x[i]);
+    for (size_t i = 4 * n_fours + global_thread(); i < elems; i += n_threads)
+        add_square(sum, x[i]);
 }
 
 /* The sum of all lanes' x, for every lane. Most digits are 0 in all of them. */
@@ -58,13 +59,14 @@ static __device__ inline void add_digit(rsum *sum, int64_t of_warp[WARPS][RSUM_B
         atomicAdd((unsigned long long *)&sum->bin[i], (unsigned long long)digit);
 }
 
-__global__ void sum_squares_kernel(sum_squares_args a, unsigned *count)
+__global__ void sum_squares_kernel(sum_squares_args a, range_blocks ranges, unsigned *count)
 {
     __shared__ int64_t of_warp[WARPS][RSUM_BINS];
     rsum mine;
     for (int i = 0; i < RSUM_BINS; i++)
         mine.bin[i] = 0;
-    add_elements(&mine, &a);
+    for (int i = 0; i < ranges.n; i++)
+        add_elements(&mine, a.x + ranges.at[i].begin, ranges.at[i].elems);
     rsum_normalise(mine.bin);
     for (int i = 0; i < RSUM_BINS; i++) {
         const int64_t sum = lanes_sum(mine.bin[i]);
@@ -90,9 +92,15 @@ typedef struct squares_job {
 static cudaError_t sum_squares_issue(stream *s, const void *args)
 {
     const squares_job *j = (const squares_job *)args;
-    const unsigned most = MOST_BLOCKS, all = blocks_of(j->args->elems);
-    return LAUNCH(sum_squares_kernel, all < most ? all : most, BLOCK_THREADS, s, *j->args,
-                  j->count);
+    const sum_squares_args *a = j->args;
+    cudaError_t error = cudaSuccess;
+    range_blocks ranges;
+    for (int i = 0; error == cudaSuccess && next_blocks(&a->ranges, a->elems, &i, &ranges);) {
+        const unsigned most = MOST_BLOCKS, all = ranges.end[ranges.n - 1];
+        error = LAUNCH(sum_squares_kernel, all < most ? all : most, BLOCK_THREADS, s, *a, ranges,
+                       j->count);
+    }
+    return error;
 }
 
 fsdp_status cuda_sum_squares(stream *s, const sum_squares_args *a)

@@ -6,6 +6,7 @@
  * start of a shard does not matter. */
 #include <math.h>
 #include "common/ops/cpu_kernels.h"
+#include "common/ops/ranges.h"
 #include "common/ops/row_adamw.h"
 #include "common/ops/row_elem.h"
 
@@ -28,9 +29,8 @@ static fsdp_status sum_squares_tile(const void *args, size_t tile)
     return FSDP_OK;
 }
 
-static fsdp_status sum_squares_kernel(void *args, int n_threads)
+static fsdp_status sum_range(const sum_squares_args *a, int n_threads)
 {
-    const sum_squares_args *a = args;
     rsum part[SUM_PARTS] = {0};
     size_t part_elems = tiles_of(a->elems, SUM_PARTS);
     part_elems = part_elems < TILE_ELEMS ? TILE_ELEMS : part_elems;
@@ -40,6 +40,17 @@ static fsdp_status sum_squares_kernel(void *args, int n_threads)
     TRY(tiles_run(n_threads, n_parts, sum_squares_tile, &job));
     for (size_t i = 0; i < n_parts; i++)
         rsum_merge(a->sum, &part[i]);
+    return FSDP_OK;
+}
+
+static fsdp_status sum_squares_kernel(void *args, int n_threads)
+{
+    const sum_squares_args *a = args;
+    decay_range r;
+    for (int i = 0; range_next(&a->ranges, &i, 0, a->elems, &r);) {
+        const sum_squares_args part = sum_squares_of_range(a, r);
+        TRY(sum_range(&part, n_threads));
+    }
     return FSDP_OK;
 }
 
@@ -61,8 +72,11 @@ KERNEL(clip_coef)
 static fsdp_status adamw_tile(const void *args, size_t tile)
 {
     const adamw_args *a = args;
-    const size_t begin = tile * TILE_ELEMS;
-    return adamw_range(*a, begin, min_size(a->elems, begin + TILE_ELEMS));
+    const size_t begin = tile * TILE_ELEMS, end = min_size(a->elems, begin + TILE_ELEMS);
+    decay_range r;
+    for (int i = 0; range_next(&a->ranges, &i, begin, end, &r);)
+        TRY(adamw_range(adamw_of_range(a, r), 0, r.elems));
+    return FSDP_OK;
 }
 
 ELEMENTWISE(adamw, MIN_PARALLEL_ELEMS)
@@ -70,11 +84,15 @@ ELEMENTWISE(adamw, MIN_PARALLEL_ELEMS)
 #define UPDATE(kind, op, ...)                                                                      \
     static fsdp_status op##_tile(const void *args, size_t tile)                                    \
     {                                                                                              \
-        const optim_args a = *(const optim_args *)args;                                            \
-        const float coef = a.grad_coef ? *a.grad_coef : 1.0f;                                      \
-        const size_t end = min_size(a.elems, (tile + 1) * TILE_ELEMS);                             \
-        for (size_t i = tile * TILE_ELEMS; i < end; i++)                                           \
-            op##_elem(&a, a.grad[i] * coef, i);                                                    \
+        const optim_args *all = args;                                                              \
+        const float coef = all->grad_coef ? *all->grad_coef : 1.0f;                                \
+        const size_t begin = tile * TILE_ELEMS, end = min_size(all->elems, begin + TILE_ELEMS);    \
+        decay_range r;                                                                             \
+        for (int i = 0; range_next(&all->ranges, &i, begin, end, &r);) {                           \
+            const optim_args a = update_of_range(all, r);                                          \
+            for (size_t e = 0; e < a.elems; e++)                                                   \
+                op##_elem(&a, a.grad[e] * coef, e);                                                \
+        }                                                                                          \
         return FSDP_OK;                                                                            \
     }                                                                                              \
     ELEMENTWISE(op, MIN_PARALLEL_ELEMS)

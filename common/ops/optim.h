@@ -1,16 +1,34 @@
 /* optim.h -- arguments of the operations at the end of a step: norm, clip, AdamW. ops.h
  * says what holds for all operations; all arrays are in device memory. */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 #include "common/sum/rsum.h"
 
 EXTERN_C_BEGIN
 
+/* A run of elements of an array: this rank's elements of one parameter. */
+typedef struct decay_range {
+    size_t begin, elems;
+    bool decay; /* weight decay applies */
+} decay_range;
+
+/* The elements of an array that a call takes: those in the ranges at[n], which are ascending and do
+ * not overlap. Others are neither read nor written. at NULL: all elements are taken, and decay.
+ *   at      host memory, which lives until the call has run
+ *   origin  what the ranges call the array's first element: 0 if the array is the whole shard */
+typedef struct range_table {
+    const decay_range *at;
+    int n;
+    size_t origin;
+} range_table;
+
 /* Exact sum of squares, added into the rsum at `sum` (device memory); see sum/rsum.h. */
 typedef struct sum_squares_args {
     rsum *sum;
-    const float *x;
+    const float *x; /* [elems], of which `ranges` are summed */
     size_t elems;
+    range_table ranges;
 } sum_squares_args;
 
 /* norm = fp32(sqrt(rsum_value(sum))); coef = min(1, max_norm / (norm + 1e-6)), 1 when max_norm is 0
@@ -38,6 +56,7 @@ typedef struct adamw_args {
     float sqrt_bias2; /* fp32(sqrt(1 - beta2^t)) */
     float decay;      /* fp32(lr * weight_decay), 0 for tensors that do not decay */
     float eps;
+    range_table ranges; /* of the elems */
 } adamw_args;
 
 EXTERN_C_END

@@ -16,7 +16,7 @@ adamw_args optim_adamw(const optim_scalars *sc, const optim_part *part)
     a.v = part->state[1];
     a.grad = part->grad;
     a.elems = part->elems;
-    a.decay = part->decay ? a.decay : 0.0f;
+    a.ranges = part->ranges;
     return a;
 }
 
@@ -36,8 +36,9 @@ static optim_args update_of(const optim_scalars *sc, const optim_part *part)
                         .elems = part->elems,
                         .state = {part->state[0], part->state[1]},
                         .lr = (float)c->lr,
-                        .weight_decay = part->decay ? (float)c->weight_decay : 0.0f,
-                        .config = *c};
+                        .weight_decay = (float)c->weight_decay,
+                        .config = *c,
+                        .ranges = part->ranges};
 }
 
 #define UPDATE(kind, op, ...)                                                                      \

@@ -37,13 +37,13 @@ typedef struct optim_scalars {
 /* optim_scalars_make -- grad_coef: device memory, the factor of all gradients; NULL: 1. */
 void optim_scalars_make(const optim_config *c, const float *grad_coef, optim_scalars *out);
 
-/* A run of elements with the same update, in device memory. */
+/* Elements of arrays in device memory. */
 typedef struct optim_part {
     float *param;
     float *state[OPTIM_MAX_STATES]; /* NULL from n_states on */
     const float *grad;
     size_t elems;
-    bool decay; /* weight decay applies */
+    range_table ranges; /* of the elems */
 } optim_part;
 
 typedef struct optimizer_rule {

@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "common/ops/optim.h"
 
 enum { OPTIM_MAX_STATES = 2 };
 
@@ -23,6 +24,7 @@ typedef struct optim_args {
     float *state[OPTIM_MAX_STATES];
     float lr, weight_decay; /* weight_decay: 0 for tensors that do not decay */
     optim_config config;    /* the rule's other numbers, each rounded to fp32 once */
+    range_table ranges;     /* of the elems */
 } optim_args;
 
 /* The update rules besides AdamW, by their names in --optimizer. Each begins with

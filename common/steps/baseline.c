@@ -7,6 +7,7 @@
  * parameter's second use has its own place after the others; it is added last, as in FSDP. */
 #include "common/steps/baseline.h"
 #include <stdlib.h>
+#include <string.h>
 #include "common/base/dtype.h"
 #include "common/checkpoint/ckpt_source.h"
 #include "common/model/init.h"
@@ -23,6 +24,8 @@ typedef struct baseline {
     int *layer_unit;     /* all zero: one unit */
     size_t *offset;      /* [n_params] in params; a tied parameter has the offset of its storage */
     size_t *grad_offset; /* [n_params] in grads */
+    decay_range *ranges; /* [n_ranges] the parameters that are updated */
+    int n_ranges;
     size_t param_elems;  /* length of params */
     size_t own_elems;    /* length of the trained part of params, and of each state */
     size_t padded_elems; /* length of grads, with second uses and padding */
@@ -36,7 +39,7 @@ typedef struct baseline {
     float *norm, *coef;
 } baseline;
 
-/* Set the offsets of all parameters and gradients, and the lengths of the arrays. */
+/* Set the offsets of all parameters and gradients, the ranges, and the lengths of the arrays. */
 static fsdp_status lay_out(baseline *b)
 {
     const model *m = b->run.m;
@@ -46,6 +49,9 @@ static fsdp_status lay_out(baseline *b)
         bool tied = m->params[p].tied_to != NOT_TIED;
         if (m->params[p].frozen != (i >= n))
             continue;
+        if (!tied && i < n)
+            b->ranges[b->n_ranges++] =
+                (decay_range){b->param_elems, m->params[p].elems, m->params[p].decay};
         b->offset[p] = tied ? b->offset[m->params[p].tied_to] : b->param_elems;
         b->grad_offset[p] = b->offset[p];
         b->param_elems += tied ? 0 : m->params[p].elems;
@@ -176,20 +182,13 @@ static fsdp_status refresh(baseline *b)
                                                .elems = b->param_elems});
 }
 
-static bool updates(const param_spec *spec)
-{
-    return spec->tied_to == NOT_TIED && !spec->frozen;
-}
-
 static fsdp_status find_norm(baseline *b, float max_norm)
 {
-    const model *m = b->run.m;
     TRY(device_zero(b->s, b->norm_sum, sizeof *b->norm_sum));
-    for (int p = 0; p < m->n_params; p++)
-        if (updates(&m->params[p]))
-            TRY(b->run.ops->sum_squares(b->s, &(sum_squares_args){.sum = b->norm_sum,
-                                                                  .x = b->grads + b->offset[p],
-                                                                  .elems = m->params[p].elems}));
+    TRY(b->run.ops->sum_squares(b->s, &(sum_squares_args){.sum = b->norm_sum,
+                                                          .x = b->grads,
+                                                          .elems = b->own_elems,
+                                                          .ranges = {b->ranges, b->n_ranges}}));
     return b->run.ops->clip_coef(
         b->s, &(clip_coef_args){
                   .norm = b->norm, .coef = b->coef, .sum = b->norm_sum, .max_norm = max_norm});
@@ -200,20 +199,12 @@ static fsdp_status update_params(baseline *b, const optim_config *c)
     const optimizer_rule *rule = optimizer_of(b->run.optimizer);
     optim_scalars sc;
     optim_scalars_make(c, b->coef, &sc);
-    for (int p = 0; p < b->run.m->n_params; p++) {
-        const param_spec *spec = &b->run.m->params[p];
-        const size_t at = b->offset[p];
-        if (!updates(spec))
-            continue;
-        optim_part part = {.param = b->params + at,
-                           .grad = b->grads + at,
-                           .elems = spec->elems,
-                           .decay = spec->decay};
-        for (int k = 0; k < rule->n_states; k++)
-            part.state[k] = b->state[k] + at;
-        TRY(rule->update(b->run.ops, b->s, &sc, &part));
-    }
-    return FSDP_OK;
+    optim_part part = {.param = b->params,
+                       .grad = b->grads,
+                       .elems = b->own_elems,
+                       .ranges = {b->ranges, b->n_ranges}};
+    memcpy(part.state, b->state, sizeof part.state);
+    return rule->update(b->run.ops, b->s, &sc, &part);
 }
 
 static fsdp_status baseline_step(void *self, const step_scalars *sc, float *norm)
@@ -391,6 +382,7 @@ static void baseline_free(void *self)
     free(b->layer_unit);
     free(b->offset);
     free(b->grad_offset);
+    free(b->ranges);
     free(b);
 }
 
@@ -435,7 +427,8 @@ static fsdp_status allocate(baseline *b)
     b->layer_unit = calloc((size_t)m->n_layers, sizeof *b->layer_unit);
     b->offset = calloc((size_t)m->n_params, sizeof *b->offset);
     b->grad_offset = calloc((size_t)m->n_params, sizeof *b->grad_offset);
-    if (!b->layer_unit || !b->offset || !b->grad_offset)
+    b->ranges = calloc((size_t)m->n_params, sizeof *b->ranges);
+    if (!b->layer_unit || !b->offset || !b->grad_offset || !b->ranges)
         return fsdp_error(FSDP_ENOMEM, "", "baseline: no host memory");
     TRY(lay_out(b));
     grad_acc_init(&b->acc, b->run.mode, b->run.ops->sums,

@@ -12,15 +12,23 @@ static struct {
     bool joins; /* norm_watch_slices was called */
 } watched;
 
-/* Whether x [elems] lies within the gradient of a shard. */
-static bool is_of_a_gradient(const float *x, size_t elems)
+/* Whether the table is empty, or one of unit u's, for its whole shard. */
+static bool is_table_of(const range_table *t, const float *x, int u)
+{
+    const unit_optim *unit = &watched.o->units[u];
+    return t->at == NULL || (t->at == unit->ranges && t->n >= 0 && t->n <= unit->n_ranges &&
+                             t->origin == 0 && x == watched.o->r->grads[u].shard_grad);
+}
+
+/* Whether x [elems] lies within the gradient of a shard, and the ranges are that shard's. */
+static bool is_of_a_gradient(const float *x, size_t elems, const range_table *ranges)
 {
     const fixture *fx = watched.fx;
     for (int u = 0; u < fx->f.n_units; u++) {
         const float *grad = watched.o->r->grads[u].shard_grad;
         const size_t n = fx->f.units[u].layout.shard_elems;
         if (grad && x >= grad && x < grad + n && elems <= (size_t)(grad + n - x))
-            return true;
+            return is_table_of(ranges, x, u);
     }
     return false;
 }
@@ -36,11 +44,15 @@ static fsdp_status squares_args(const sum_squares_args *a)
                "expected the whole shard's",
                a->elems));
     return EXPECT(
-        is_of_a_gradient(a->x, a->elems),
-        "x is grads[u].shard_grad + range->begin: range i < n_ranges of unit u < n_units, "
-        "after its gradient is finished",
-        "sum_squares of %zu elements: x is %s, expected a range of a shard's gradient", a->elems,
-        a->x ? "outside of all shards' gradients" : "NULL");
+        is_of_a_gradient(a->x, a->elems, &a->ranges),
+        "x is grads[u].shard_grad after it is finished, elems shard_elems, ranges {ranges, "
+        "n_ranges} of "
+        "unit u < n_units",
+        "sum_squares of %zu elements: x is %s, expected a shard's gradient and its unit's ranges",
+        a->elems,
+        a->x == NULL   ? "NULL"
+        : a->ranges.at ? "not the gradient that these ranges are of"
+                       : "outside of all shards' gradients");
 }
 
 static fsdp_status squares_watched(stream *s, const sum_squares_args *a)

@@ -398,7 +398,20 @@ static void run_elementwise(const ops_case *c, const ops *o, arrays *in)
     CALL(scale, result_f32(in, elems), 0.7f, elems);
 }
 
-/* x: elems, gradients are not scaled, optimizer_kind */
+/* n ranges of an array of `elems` elements, with gaps before, between and behind; some decay, one
+ * is empty, and two lie outside the array. Without ranges: no table. */
+static range_table ranges_of(size_t elems, size_t n)
+{
+    enum { ORIGIN = 1000, MOST = 80 };
+    static decay_range at[MOST];
+    const size_t each = n > 2 ? elems / (n - 2) : 0;
+    FSDP_ASSERT(n <= MOST && (n == 0 || each > 4));
+    for (size_t i = 0; i < n; i++)
+        at[i] = (decay_range){ORIGIN - each + i * each + 2, i == 2 ? 0 : each - 3, i % 3 == 1};
+    return (range_table){n > 0 ? at : NULL, (int)n, ORIGIN};
+}
+
+/* x: elems, gradients are not scaled, optimizer_kind, ranges */
 static void run_update(const ops_case *c, const ops *o, arrays *in)
 {
     const size_t elems = c->x[0];
@@ -414,8 +427,10 @@ static void run_update(const ops_case *c, const ops *o, arrays *in)
                            .rho = 0.9,
                            .step = 2};
     for (int nesterov = 0; nesterov < 2 && in->status == FSDP_OK; nesterov++) {
-        optim_part part = {
-            .param = result_f32(in, elems), .grad = grad, .elems = elems, .decay = true};
+        optim_part part = {.param = result_f32(in, elems),
+                           .grad = grad,
+                           .elems = elems,
+                           .ranges = ranges_of(elems, c->x[3])};
         optim_scalars scalars;
         config.nesterov = nesterov == 1;
         optim_scalars_make(&config, coef, &scalars);
@@ -425,12 +440,12 @@ static void run_update(const ops_case *c, const ops *o, arrays *in)
     }
 }
 
-/* x: elems */
+/* x: elems, ranges */
 static void run_norm(const ops_case *c, const ops *o, arrays *in)
 {
     const float *x = input_f32(in, c->x[0]);
     rsum *sum = zeros(in, sizeof *sum);
-    CALL(sum_squares, sum, x, c->x[0]);
+    CALL(sum_squares, .sum = sum, .x = x, .elems = c->x[0], .ranges = ranges_of(c->x[0], c->x[1]));
     CALL(clip_coef, result_f32(in, 1), result_f32(in, 1), sum, 3.0f);
 }
 
@@ -482,13 +497,17 @@ static void run_relu(const ops_case *c, const ops *o, arrays *in)
 #define UPDATES(kind, rule, ...)                                                                   \
     {"update " #rule " 1", run_update, {1, 0, OPTIMIZER_##kind}},                                  \
         {"update " #rule " 270001", run_update, {270001, 0, OPTIMIZER_##kind}},                    \
-        {"update " #rule " unscaled", run_update, {1000, 1, OPTIMIZER_##kind}},
+        {"update " #rule " unscaled", run_update, {1000, 1, OPTIMIZER_##kind}},                    \
+        {"update " #rule " of ranges", run_update, {70001, 0, OPTIMIZER_##kind, 12}},              \
+        {"update " #rule " of many ranges", run_update, {3001, 0, OPTIMIZER_##kind, 75}},
 
 /* Operations of fp32. */
 static const ops_case PLAIN_CASES[] = {{"elementwise 1", run_elementwise, {1}},
                                        {"elementwise 270001", run_elementwise, {270001}},
                                        {"norm 1", run_norm, {1}},
                                        {"norm 200003", run_norm, {200003}},
+                                       {"norm of ranges", run_norm, {70001, 12}},
+                                       {"norm of many ranges", run_norm, {3001, 75}},
                                        UPDATES(ADAMW, adamw) UPDATE_RULES(UPDATES)
                                            UPDATES(MOMENTUM, momentum)};
 

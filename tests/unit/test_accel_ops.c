@@ -306,7 +306,8 @@ static void call_long(arrays *a, dtype type, int v)
         &(optim_config){
             .lr = 3e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .step = 2});
     OK(a->x->o->adamw(a->x->s, &adamw));
-    CALL(a->x->o, a->x->s, sum_squares, put(a, &zero, sizeof zero), adamw.grad, LONG);
+    CALL(a->x->o, a->x->s, sum_squares, .sum = put(a, &zero, sizeof zero), .x = adamw.grad,
+         .elems = LONG);
     free(x);
 }
 
@@ -442,7 +443,8 @@ static void call_squares(arrays *a, dtype type, int v)
         before.bin[i] = (int64_t)draw(&seed, 1u << 30) << (v % 2 ? 20 : 2);
     rsum *sum = put(a, &before, sizeof before);
     float *norm = put(a, bits, 2 * sizeof *norm);
-    CALL(a->x->o, a->x->s, sum_squares, sum, put(a, bits, elems * sizeof *bits), elems);
+    CALL(a->x->o, a->x->s, sum_squares, .sum = sum, .x = put(a, bits, elems * sizeof *bits),
+         .elems = elems);
     CALL(a->x->o, a->x->s, clip_coef, norm, norm + 1, sum, v % 3 ? 1.0f : 0.0f);
     if (v / 4 == 4) /* which NaN comes out is not specified */
         OK(device_zero(a->x->s, norm, 2 * sizeof *norm));

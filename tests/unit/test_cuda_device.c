@@ -417,6 +417,19 @@ TEST(test_launches)
     embedding_backward_args embed = {.d_wte = y, .d_wpe = y + COLS, .d_out = x, .tokens = tokens};
     embed.batch = 1, embed.seq_len = MOST - 1, embed.width = 1, embed.vocab = 1;
     const sum_squares_args squares = {.sum = (rsum *)(void *)y, .x = x, .elems = MOST * COLS};
+    decay_range ranges[33];
+    for (size_t i = 0; i < 33; i++)
+        ranges[i] = (decay_range){2 * i, 1, true};
+    for (int n = 32; n <= 33; n++) {
+        const range_table table = {ranges, n, 0};
+        const sum_squares_args some = {(rsum *)(void *)y, x, MOST, table};
+        const adamw_args adamw = {
+            .param = y, .m = y, .v = y, .grad = x, .elems = MOST, .ranges = table};
+        const sgd_args sgd = {.param = y, .grad = x, .elems = MOST, .ranges = table};
+        assert_int_equal(LAUNCHES(o->sum_squares(s, &some)), n == 32 ? 1 : 2);
+        assert_int_equal(LAUNCHES(o->adamw(s, &adamw)), n == 32 ? 1 : 2);
+        assert_int_equal(LAUNCHES(o->sgd(s, &sgd)), n == 32 ? 1 : 2);
+    }
     assert_int_equal(LAUNCHES(o->sum_squares(s, &squares)), 1);
     assert_int_equal(LAUNCHES(o->bias_backward(s, &bias)), 1);
     assert_int_equal(LAUNCHES(o->layernorm_backward(s, &norm)), 1);

@@ -170,7 +170,7 @@ TEST(test_the_rest)
     WORK(scale, 7, 56, "A28w", AT(A), 2, 7);
     COST(sum_squares, 14, 28, .elems = 7);
     COST(clip_coef, 4, 8 + sizeof(rsum), .max_norm = 1);
-    op_work w = sum_squares_work(&(sum_squares_args){AT(A), AT(B), 7});
+    op_work w = sum_squares_work(&(sum_squares_args){.sum = AT(A), .x = AT(B), .elems = 7});
     assert_int_equal(w.accesses[0].bytes, sizeof(rsum));
     assert_true(w.n_accesses == 2 && w.accesses[0].writes && w.accesses[1].bytes == 28);
     w = clip_coef_work(&(clip_coef_args){AT(A), AT(B), AT(C), 1});
@@ -327,7 +327,7 @@ static void launch_the_rest(rig *r)
     LAUNCHES(cast, y, f, DTYPE_BF16, t, 2);
     LAUNCHES(add, y, f, g, 2, t);
     LAUNCHES(scale, y, 1, 2);
-    LAUNCHES(sum_squares, &r->sum, f, 2);
+    LAUNCHES(sum_squares, .sum = &r->sum, .x = f, .elems = 2);
     LAUNCHES(clip_coef, y, z, &r->sum, 1);
     LAUNCHES(adamw, .param = y, .m = z, .v = w, .grad = f, .elems = 2, .eps = 1, .sqrt_bias2 = 1);
     LAUNCHES(sgd, .param = y, .grad = f, .elems = 2);

@@ -153,7 +153,7 @@ static void call(int which, vectors *v, size_t shift, size_t n)
     else if (which == GELU_BACKWARD)
         CALL(o, s, gelu_backward, y, y, grad, n, DTYPE_F32);
     else
-        update(which - UPDATE, (optim_part){x, {y, z}, grad, n, true});
+        update(which - UPDATE, (optim_part){x, {y, z}, grad, n, {0}});
 }
 
 static void fill_vectors(vectors *v)
@@ -187,6 +187,87 @@ TEST(test_place_changes_no_bit)
                 memcpy(to[i] + shift, from[i] + shift, elems * sizeof(float));
             assert_memory_equal(&part, &expected, sizeof part);
         }
+    }
+}
+
+/* ---- ranges: a call with a table is a call for each range ------------------------------------ */
+
+static const decay_range PARTS[] = {{40, 7, true}, {50, 0, true}, {60, 50, false}, {112, 90, true}};
+enum {
+    N_PARTS = 4,
+    PARTS_ORIGIN = 43
+}; /* the first begins before the array, the last ends behind */
+
+/* The elements of range i in the array. */
+static void part_in_array(int i, size_t *begin, size_t *end)
+{
+    const size_t first = PARTS[i].begin, last = first + PARTS[i].elems;
+    *begin = first > PARTS_ORIGIN ? first - PARTS_ORIGIN : 0;
+    *end = last - PARTS_ORIGIN < SHIFT_ELEMS ? last - PARTS_ORIGIN : SHIFT_ELEMS;
+}
+
+TEST(test_ranges_are_calls)
+{
+    const range_table table = {PARTS, N_PARTS, PARTS_ORIGIN};
+    for (int kind = 0; kind < N_OPTIMIZERS; kind++) {
+        vectors got, expected;
+        fill_vectors(&got);
+        fill_vectors(&expected);
+        update(kind, (optim_part){got.x, {got.y, got.z}, got.grad, SHIFT_ELEMS, table});
+        for (int i = 0; i < N_PARTS; i++) {
+            size_t at, end;
+            part_in_array(i, &at, &end);
+            const decay_range all = {0, end - at, PARTS[i].decay};
+            update(kind, (optim_part){expected.x + at,
+                                      {expected.y + at, expected.z + at},
+                                      expected.grad + at,
+                                      end - at,
+                                      {&all, 1, 0}});
+        }
+        assert_memory_equal(&got, &expected, sizeof got);
+    }
+}
+
+/* Undecayed elements differ from decayed ones, and without a table all decay. */
+TEST(test_ranges_decide_on_decay)
+{
+    for (int kind = 0; kind < N_OPTIMIZERS; kind++) {
+        vectors v[3];
+        for (int i = 0; i < 3; i++) {
+            const decay_range all = {0, SHIFT_ELEMS, i == 1};
+            fill_vectors(&v[i]);
+            update(kind, (optim_part){v[i].x,
+                                      {v[i].y, v[i].z},
+                                      v[i].grad,
+                                      SHIFT_ELEMS,
+                                      {i == 2 ? NULL : &all, i < 2, 0}});
+        }
+        assert_memory_equal(v[1].x, v[2].x, sizeof v[1].x);
+        for (int i = 0; i < SHIFT_ELEMS; i++)
+            assert_true(v[0].x[i] != v[1].x[i]);
+    }
+}
+
+TEST(test_squares_of_ranges)
+{
+    const decay_range none = {0};
+    rsum sum = {0}, expected = {0};
+    vectors v;
+    fill_vectors(&v);
+    for (int i = 0; i < N_PARTS; i++) {
+        size_t at, end;
+        part_in_array(i, &at, &end);
+        rsum_add_squares(&expected, v.x + at, end - at);
+    }
+    v.x[110 - PARTS_ORIGIN] = NAN; /* in a gap */
+    for (int t = 0; t < 2; t++) {
+        sum = (rsum){0};
+        CALL(ops_table(t), s, sum_squares, .sum = &sum, .x = v.x, .elems = SHIFT_ELEMS,
+             .ranges = {PARTS, N_PARTS, PARTS_ORIGIN});
+        assert_memory_equal(&sum, &expected, sizeof sum);
+        CALL(ops_table(t), s, sum_squares, .sum = &sum, .x = v.x, .elems = SHIFT_ELEMS,
+             .ranges = {&none, 0});
+        assert_memory_equal(&sum, &expected, sizeof sum);
     }
 }
 
@@ -544,7 +625,7 @@ TEST(test_sum_squares_adds)
     }
     rsum sum = {0};
     rsum_add_squares(&sum, &(float){3.0f}, 1);
-    CALL(ops_cpu_fast(), s, sum_squares, &sum, x, MANY);
+    CALL(ops_cpu_fast(), s, sum_squares, .sum = &sum, .x = x, .elems = MANY);
     assert_true(rsum_value(&sum) == expected);
     free(x);
 }

@@ -222,11 +222,11 @@ static void steps_of(optimizer_kind kind, const char *name, const optim_config *
     for (int step = 0; step < 3; step++) {
         char grad_name[24];
         snprintf(grad_name, sizeof grad_name, "optim/grad%d", step);
-        optim_part part = {.param = p, .grad = vector(grad_name, N), .elems = N, .decay = true};
+        optim_part part = {.param = p, .grad = vector(grad_name, N), .elems = N};
         for (int k = 0; k < rule->n_states; k++)
             part.state[k] = state[k];
         rsum sum = {0};
-        CALL(ops_cpu_fast(), s, sum_squares, &sum, part.grad, N);
+        CALL(ops_cpu_fast(), s, sum_squares, .sum = &sum, .x = part.grad, .elems = N);
         CALL(ops_cpu_fast(), s, clip_coef, &norm, &coef, &sum, 2.0f);
         optim_config now = *config;
         optim_scalars scalars;
