@@ -95,7 +95,7 @@ fsdp_status accel_open(const accel_api *api, const device_config *config, device
         return fsdp_error(FSDP_ENOMEM, "", "device_open: no memory");
     d->api = api;
     TAILQ_INIT(&d->kept);
-    STAILQ_INIT(&d->idle);
+    TAILQ_INIT(&d->idle);
     pthread_mutex_init(&d->lock, NULL);
     fsdp_status status = parts_open(d);
     if (status == FSDP_OK)

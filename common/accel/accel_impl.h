@@ -74,8 +74,8 @@ struct accel_device {
     int n_polls;
 
     void *blocks;                  /* memory.c: a tree (tsearch) of the live blocks, by address */
-    STAILQ_HEAD(, block) idle;     /* memory.c: entries of no block */
-    size_t temporary_bytes;        /* memory.c: that streams keep for their later work */
+    TAILQ_HEAD(, block) idle;      /* memory.c: entries of no block */
+    size_t free_bytes;             /* memory.c: that streams keep for their later work */
     TAILQ_HEAD(, accel_kept) kept; /* kept.c: freed, the latest first */
     size_t kept_device_bytes;      /* kept.c: device memory, in use or in `kept` */
     LIST_HEAD(, accel_kept) all_host; /* kept.c: host memory, in use or in `kept` */
@@ -96,12 +96,11 @@ typedef struct accel_recent {
 struct accel_stream {
     stream base;
     void *queue;
-    int number;                   /* index in streams */
-    void *tasks;                  /* the api's thread for host tasks; NULL: none yet */
-    STAILQ_HEAD(, block) leaving; /* memory.c: freed here, and still counted by the ledger */
-    TAILQ_HEAD(accel_temporaries, block)
-    temporaries; /* memory.c: free, for this stream; the last first */
-    int n_temporaries;
+    int number;                      /* index in streams */
+    void *tasks;                     /* the api's thread for host tasks; NULL: none yet */
+    TAILQ_HEAD(, block) leaving;     /* memory.c: freed here, and still counted by the ledger */
+    TAILQ_HEAD(, block) free_blocks; /* memory.c: for this stream, in the order of their frees */
+    unsigned n_frees;                /* memory.c: of blocks that stayed */
     STAILQ_HEAD(, accel_watched) watched;
     double told_s; /* end of the last act reported to the watch */
     accel_recent recent[ACCEL_RECENT];
@@ -194,8 +193,8 @@ void accel_kept_close(accel_device *d);
 void accel_memory_close(accel_device *d);
 /* accel_memory_look -- subtract from the ledger the frees that streams have reached. */
 void accel_memory_look(accel_device *d);
-/* accel_temporaries_end -- give back what s keeps for its later work. */
-void accel_temporaries_end(accel_stream *s);
+/* accel_free_blocks_end -- give back the memory that s keeps for its later work. */
+void accel_free_blocks_end(accel_stream *s);
 /* accel_is_host -- whether ptr is in a block of device_alloc_host. accel_is_pageable -- whether ptr
  * is in such a block that is not pinned, so that asynchronous copies need a stage. */
 bool accel_is_host(accel_device *d, const void *ptr);

@@ -1,14 +1,16 @@
 /* memory.c -- blocks of device memory and of pinned host memory.
  *
- * The ledger counts a block until the stream that allocated it may reuse the memory. If that stream
- * also frees the block, it may reuse the memory at once, so device_free subtracts the block. If
- * another stream frees a device block (the compute stream frees a gathered unit), the block is
- * subtracted when that stream has reached the free. A host block is subtracted by device_free.
+ * A freed block stays with the stream that allocated it, for that stream's next request of its
+ * size: a step requests the same blocks in the same order. So after the first step memory costs no
+ * call of the library. If the stream also freed the block, its later work runs after the work that
+ * used it. If another stream did (the compute stream frees a gathered unit), an event tells when
+ * that stream has reached the free; a block that is requested earlier makes the requesting stream
+ * wait for the event. A block goes back to the library after MOST_FREES later frees of its stream's
+ * blocks, and when memory is short.
  *
- * Operations take the same temporaries in every step, from the stream that also frees them. Such a
- * block stays with its stream, for the next request of its size: later work of a stream runs after
- * the work that used the block. So after the first step temporaries cost no call of the library. A
- * stream keeps the MOST_TEMPORARIES that it freed last. */
+ * The ledger counts a device block until the stream that freed it has reached the free, or until it
+ * is requested again. For the stream that allocated it that is at once. A host block is subtracted
+ * by device_free. */
 #include <search.h>
 #include <stdlib.h>
 #include "common/accel/accel_impl.h"
@@ -17,14 +19,17 @@ typedef struct block block;
 struct block {
     char *ptr;
     mem_request is;
-    accel_kept *kept;          /* NULL: memory of the library's own pool */
-    const accel_stream *by;    /* the stream that allocated it */
-    STAILQ_ENTRY(block) link;  /* in `leaving` of a stream, or in `idle` */
-    TAILQ_ENTRY(block) by_use; /* in `temporaries` of a stream */
+    accel_kept *kept;        /* NULL: memory of the library's own pool */
+    accel_stream *by;        /* the stream that allocated it */
+    accel_stream *leaves;    /* the other stream that freed it and has not reached that; or NULL */
+    TAILQ_ENTRY(block) link; /* in `leaving` of that stream, or in `idle` */
+    TAILQ_ENTRY(block) by_use; /* in `free_blocks` of `by`, if it stays */
     void *freed;               /* event of the free by another stream; stays with an idle entry */
+    bool stays;
+    unsigned n_frees; /* of its stream, when it was freed */
 };
 
-enum { MOST_TEMPORARIES = 64 };
+enum { MOST_FREES = 512 };
 
 /* Blocks that overlap compare equal: a key of one byte finds the block that contains the byte. */
 static int block_compare(const void *a, const void *b)
@@ -64,17 +69,17 @@ bool accel_is_pageable(accel_device *d, const void *ptr)
 /* A block's entry, zeroed but for `freed`; NULL: no host memory. */
 static block *entry_new(accel_device *d)
 {
-    block *b = STAILQ_FIRST(&d->idle);
+    block *b = TAILQ_FIRST(&d->idle);
     if (b == NULL)
         return calloc(1, sizeof *b);
-    STAILQ_REMOVE_HEAD(&d->idle, link);
+    TAILQ_REMOVE(&d->idle, b, link);
     return b;
 }
 
 static void entry_put(accel_device *d, block *b)
 {
     *b = (block){.freed = b->freed};
-    STAILQ_INSERT_HEAD(&d->idle, b, link);
+    TAILQ_INSERT_HEAD(&d->idle, b, link);
 }
 
 /* ---- freed by another stream ----------------------------------------------------------------- */
@@ -82,30 +87,33 @@ static void entry_put(accel_device *d, block *b)
 static void uncount(accel_device *d, block *b)
 {
     ledger_sub(ledger_of(d, b), b->is.category, b->is.bytes);
-    entry_put(d, b);
+    if (b->leaves != NULL)
+        TAILQ_REMOVE(&b->leaves->leaving, b, link);
+    b->leaves = NULL;
+    if (!b->stays)
+        entry_put(d, b);
 }
 
-/* b was freed on s. The ledger counts it until s reaches the free. */
-static void leave(accel_stream *s, block *b)
+/* b was freed on s: its event is recorded there. */
+static int leave(accel_stream *s, block *b)
 {
     accel_device *d = accel_device_of(s->base.device);
-    if (b->freed == NULL && d->api->event_create(d, ACCEL_ORDERS, &b->freed) != 0) {
-        uncount(d, b);
-        return;
-    }
+    const int code = b->freed != NULL ? 0 : d->api->event_create(d, ACCEL_ORDERS, &b->freed);
+    if (code != 0)
+        return code;
     (void)accel_stream_check(s, d->api->event_record(b->freed, s->queue), "device_free");
-    STAILQ_INSERT_TAIL(&s->leaving, b, link);
+    b->leaves = s;
+    TAILQ_INSERT_TAIL(&s->leaving, b, link);
+    return 0;
 }
 
 /* A stream reaches its frees in order. */
 static void look(accel_device *d, accel_stream *s)
 {
     block *b;
-    while ((b = STAILQ_FIRST(&s->leaving)) != NULL &&
-           (atomic_load(&d->failed) || d->api->event_look(b->freed) != ACCEL_NOT_READY)) {
-        STAILQ_REMOVE_HEAD(&s->leaving, link);
+    while ((b = TAILQ_FIRST(&s->leaving)) != NULL &&
+           (atomic_load(&d->failed) || d->api->event_look(b->freed) != ACCEL_NOT_READY))
         uncount(d, b);
-    }
 }
 
 void accel_memory_look(accel_device *d)
@@ -115,7 +123,7 @@ void accel_memory_look(accel_device *d)
             look(d, d->streams[i]);
 }
 
-/* ---- temporaries ----------------------------------------------------------------------------- */
+/* ---- free blocks ----------------------------------------------------------------------------- */
 
 static void give_back(accel_stream *s, const block *b)
 {
@@ -125,58 +133,69 @@ static void give_back(accel_stream *s, const block *b)
         (void)accel_stream_check(s, accel_api_at(s)->block_put(s, b->ptr), "device_free");
 }
 
-/* Whether a block that s frees stays with s. (The cache of kept.c does the same for its blocks.)
- * With debug_fill all go back, so that whoever looks for mistakes in the use of memory sees each
- * free. */
-static bool stays(const accel_stream *s, const block *b)
+/* Whether a freed block stays with its stream, which is still there. (The cache of kept.c does the
+ * same for its blocks.) With debug_fill all go back, so that whoever looks for mistakes in the use
+ * of memory sees each free. */
+static bool stays(const accel_device *d, const block *b)
 {
-    return b->by == s && b->kept == NULL && b->is.category == MEM_OTHER &&
-           !s->base.device->config.debug_fill;
+    bool is_there = false;
+    for (int i = 0; i < ACCEL_STREAMS; i++)
+        is_there = is_there || d->streams[i] == b->by;
+    return is_there && b->kept == NULL && !b->is.on_host && !d->base.config.debug_fill;
 }
 
-static void temporary_remove(accel_stream *s, block *t)
+/* Take t out of the free blocks of s. Later work of s runs after the work that used it. */
+static void free_block_remove(accel_stream *s, block *t)
 {
     accel_device *d = accel_device_of(s->base.device);
-    TAILQ_REMOVE(&s->temporaries, t, by_use);
-    s->n_temporaries--;
-    d->temporary_bytes -= t->is.bytes;
+    TAILQ_REMOVE(&s->free_blocks, t, by_use);
+    d->free_bytes -= t->is.bytes;
+    if (t->leaves != NULL) {
+        (void)accel_stream_check(s, d->api->queue_wait(s->queue, t->freed), "device_free");
+        uncount(d, t);
+    }
     entry_put(d, t);
 }
 
-static void temporary_end(accel_stream *s, block *t)
+static void free_block_end(accel_stream *s, block *t)
 {
-    give_back(s, t);
-    temporary_remove(s, t);
+    const block was = *t;
+    free_block_remove(s, t);
+    give_back(s, &was);
 }
 
-/* Let b be a block of s with b's number of bytes, if s has one. */
-static bool temporary_take(accel_stream *s, block *b)
+/* Let b be a free block of s with b's number of bytes, if s has one: of those that need no wait the
+ * last that was freed, else the first. */
+static bool free_block_take(accel_stream *s, block *b)
 {
-    block *t;
-    TAILQ_FOREACH(t, &s->temporaries, by_use)
+    block *t, *found = NULL;
+    TAILQ_FOREACH(t, &s->free_blocks, by_use)
     {
-        if (t->is.bytes == b->is.bytes)
-            break;
+        if (t->is.bytes == b->is.bytes && (t->leaves == NULL || found == NULL))
+            found = t;
     }
-    if (t == NULL)
+    if (found == NULL)
         return false;
-    b->ptr = t->ptr;
-    temporary_remove(s, t);
+    b->ptr = found->ptr;
+    free_block_remove(s, found);
     return true;
 }
 
-static void temporary_put(accel_stream *s, block *b)
+static void free_block_put(accel_stream *s, block *b)
 {
-    TAILQ_INSERT_HEAD(&s->temporaries, b, by_use);
-    accel_device_of(s->base.device)->temporary_bytes += b->is.bytes;
-    if (s->n_temporaries++ == MOST_TEMPORARIES)
-        temporary_end(s, TAILQ_LAST(&s->temporaries, accel_temporaries));
+    block *oldest;
+    b->stays = true;
+    b->n_frees = s->n_frees++;
+    TAILQ_INSERT_TAIL(&s->free_blocks, b, by_use);
+    accel_device_of(s->base.device)->free_bytes += b->is.bytes;
+    while (oldest = TAILQ_FIRST(&s->free_blocks), s->n_frees - oldest->n_frees > MOST_FREES)
+        free_block_end(s, oldest);
 }
 
-void accel_temporaries_end(accel_stream *s)
+void accel_free_blocks_end(accel_stream *s)
 {
-    while (!TAILQ_EMPTY(&s->temporaries))
-        temporary_end(s, TAILQ_FIRST(&s->temporaries));
+    while (!TAILQ_EMPTY(&s->free_blocks))
+        free_block_end(s, TAILQ_FIRST(&s->free_blocks));
 }
 
 /* ---- alloc ----------------------------------------------------------------------------------- */
@@ -187,7 +206,7 @@ static fsdp_status reclaim(accel_device *d)
     for (int i = 0; i < ACCEL_STREAMS; i++) {
         if (d->streams[i] == NULL)
             continue;
-        accel_temporaries_end(d->streams[i]);
+        accel_free_blocks_end(d->streams[i]);
         TRY(accel_wait(d->streams[i], NULL));
     }
     accel_memory_look(d);
@@ -218,7 +237,7 @@ static fsdp_status device_get(accel_stream *s, block *b)
         TRY(reclaim(d));
     if (b->is.bytes > device_limit_left(&d->base))
         return device_alloc_failed(d->base.ledger, &b->is, 0);
-    if (b->is.category == MEM_OTHER && temporary_take(s, b))
+    if (free_block_take(s, b))
         return FSDP_OK;
     int code = device_try(s, b);
     if (code == 0 && b->ptr == NULL) {
@@ -278,15 +297,13 @@ void accel_free(stream *base, void *ptr)
     ledger_free_issued(ledger_of(d, b), b->is.category, b->is.bytes);
     if (base->device->config.debug_fill && !b->is.on_host && b->is.bytes > 0)
         (void)accel_stream_check(s, d->api->fill(ptr, 0xFF, b->is.bytes, s->queue), "device_free");
-    if (stays(s, b)) {
-        ledger_sub(ledger_of(d, b), b->is.category, b->is.bytes);
-        temporary_put(s, b);
-        return;
-    }
-    give_back(s, b);
-    if (b->by != s && !b->is.on_host)
-        leave(s, b);
+    const bool by_another = b->by != s && !b->is.on_host;
+    const bool leaves = by_another && leave(s, b) == 0;
+    if ((leaves || !by_another) && stays(d, b))
+        free_block_put(b->by, b);
     else
+        give_back(s, b);
+    if (!leaves)
         uncount(d, b);
 }
 
@@ -295,8 +312,7 @@ void accel_free(stream *base, void *ptr)
 size_t accel_mem_available(device *base)
 {
     accel_device *d = accel_device_of(base);
-    const size_t available =
-        d->api->mem_available(d) + accel_kept_device_bytes(d) + d->temporary_bytes;
+    const size_t available = d->api->mem_available(d) + accel_kept_device_bytes(d) + d->free_bytes;
     const size_t left = device_limit_left(base);
     return available < left ? available : left;
 }
@@ -322,8 +338,8 @@ void accel_memory_close(accel_device *d)
     twalk(d->blocks, report_live);
     FSDP_ASSERT(d->blocks == NULL && "device closed with live memory");
     block *b;
-    while ((b = STAILQ_FIRST(&d->idle)) != NULL) {
-        STAILQ_REMOVE_HEAD(&d->idle, link);
+    while ((b = TAILQ_FIRST(&d->idle)) != NULL) {
+        TAILQ_REMOVE(&d->idle, b, link);
         if (b->freed != NULL)
             (void)d->api->event_destroy(b->freed);
         free(b);

@@ -27,8 +27,8 @@ fsdp_status accel_stream_create(device *base, const stream_config *config, strea
     }
     stream_init(&s->base, base, config);
     STAILQ_INIT(&s->watched);
-    STAILQ_INIT(&s->leaving);
-    TAILQ_INIT(&s->temporaries);
+    TAILQ_INIT(&s->leaving);
+    TAILQ_INIT(&s->free_blocks);
     fsdp_status status =
         d->api->explain(d->api->queue_create(d, config->priority, &s->queue), "stream_create");
     if (status == FSDP_OK) {
@@ -54,7 +54,7 @@ fsdp_status accel_stream_sync(stream *base)
 void accel_stream_free(stream *base)
 {
     accel_stream *s = accel_stream_at(base);
-    accel_temporaries_end(s);
+    accel_free_blocks_end(s);
     (void)accel_wait(s, NULL);
     accel_memory_look(accel_device_of(base->device));
     accel_watch_tell(s);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "tests/sim/cuda/planted.h"
+#include "tests/unit/accel_lib.h"
 #include "tests/unit/sim_lib.h"
 #include "tests/unit/target_lib.h"
 #include "tests/unit/unit_lib.h"
@@ -96,30 +97,31 @@ TEST(test_missing_barriers_show)
     }
 }
 
-/* ---- temporaries ----------------------------------------------------------------------------- */
+/* ---- free blocks ------------------------------------------------------------------------------
+ */
 
 static unsigned gets(void)
 {
     return SIM(sim_pool_gets)();
 }
 
-/* Takes and frees a temporary of `bytes`, and returns how often the pool was asked. */
-static unsigned temporary(stream *s, size_t bytes)
+/* Takes and frees a block of `bytes`, and returns how often the pool was asked. */
+static unsigned one_block(stream *s, size_t bytes)
 {
     const unsigned before = gets();
     void *block;
-    OK(device_alloc(s, MEM_OTHER, bytes, "temporary", &block));
+    OK(device_alloc(s, MEM_OTHER, bytes, "block", &block));
     device_free(s, block);
     return gets() - before;
 }
 
 /* The same for two at once, of which the stream `other` frees the first. */
-static unsigned two_temporaries(stream *s, size_t bytes, stream *other)
+static unsigned two_blocks(stream *s, size_t bytes, stream *other)
 {
     const unsigned before = gets();
     void *first, *second;
-    OK(device_alloc(s, MEM_OTHER, bytes, "temporary", &first));
-    OK(device_alloc(s, MEM_OTHER, bytes, "temporary", &second));
+    OK(device_alloc(s, MEM_OTHER, bytes, "block", &first));
+    OK(device_alloc(s, MEM_OTHER, bytes, "block", &second));
     assert_ptr_not_equal(first, second);
     OK(stream_sync(s)); /* the other stream may not free it before it is there */
     device_free(other, first);
@@ -137,33 +139,107 @@ static device *device_of(bool debug_fill)
     return d;
 }
 
-/* The second request of a size costs no call, unless another stream makes it, or two blocks are in
- * use at once, or so many others were freed since. */
-TEST(test_temporaries_stay_with_their_stream)
+/* The second request of a size costs no call, whichever stream freed the block, unless another
+ * stream makes it, or two blocks are in use at once, or so many others were freed since. */
+TEST(test_free_blocks_stay_with_their_stream)
 {
+    enum { MOST_FREES = 512 };
     device *d = device_of(false);
     stream *s = device_compute_stream(d), *side;
     OK(stream_create(d, &(stream_config){.name = "side"}, &side));
-    assert_int_equal(temporary(s, 1000), 1);
-    assert_int_equal(temporary(s, 1000), 0);
-    assert_int_equal(temporary(s, 1001), 1);
-    assert_int_equal(temporary(s, 1000), 0);
-    assert_int_equal(temporary(side, 1000), 1);
-    assert_int_equal(two_temporaries(s, 1000, side), 1); /* the other stream's free gives it back */
-    assert_int_equal(two_temporaries(side, 1000, side), 1);
+    assert_int_equal(one_block(s, 1000), 1);
+    assert_int_equal(one_block(s, 1000), 0);
+    assert_int_equal(one_block(s, 1001), 1);
+    assert_int_equal(one_block(s, 1000), 0);
+    assert_int_equal(one_block(side, 1000), 1);
+    assert_int_equal(two_blocks(s, 1000, side), 1);
+    assert_int_equal(two_blocks(s, 1000, side), 0);
+    assert_int_equal(one_block(side, 1000), 0);
+    assert_int_equal(two_blocks(side, 1000, side), 1);
     OK(stream_sync(side));
-    assert_int_equal(temporary(s, 1000), 0);
     assert_int_equal(ledger_read(device_ledger(d)).live_total_bytes, 0);
-    for (size_t i = 0; i < 64; i++)
-        assert_int_equal(temporary(s, 2000 + i), 1);
-    assert_int_equal(temporary(s, 2000), 0);
-    assert_int_equal(temporary(s, 1000), 1);
+    for (size_t i = 0; i < MOST_FREES; i++)
+        assert_int_equal(one_block(s, 2000 + i), 1);
+    assert_int_equal(one_block(s, 2001), 0);
+    assert_int_equal(one_block(s, 1000), 1);
     stream_free(side);
     device_close(d);
     d = device_of(true);
-    assert_int_equal(temporary(device_compute_stream(d), 1000), 1);
-    assert_int_equal(temporary(device_compute_stream(d), 1000), 1);
+    assert_int_equal(one_block(device_compute_stream(d), 1000), 1);
+    assert_int_equal(one_block(device_compute_stream(d), 1000), 1);
     device_close(d);
+}
+
+/* A block that another stream has freed but not reached: the ledger counts it; a request waits for
+ * it on the stream, not on the host, and counts it once; a block that needs no wait is preferred.
+ */
+TEST(test_requests_wait_for_another_streams_free)
+{
+    enum { BYTES = 1000 };
+    device *d = device_of(false);
+    stream *s = device_compute_stream(d), *side;
+    event *taken;
+    void *slow, *quick, *again;
+    sem_t gate;
+    OK(stream_create(d, &(stream_config){.name = "side"}, &side));
+    OK(event_create(d, &taken));
+    OK(device_alloc(s, MEM_PARAMS_FULL, BYTES, "slow", &slow));
+    OK(device_alloc(s, MEM_PARAMS_FULL, BYTES, "quick", &quick));
+    OK(stream_sync(s));
+    close_gate(side, &gate);
+    device_free(s, quick);
+    assert_int_equal(ledger_read(device_ledger(d)).live_total_bytes, BYTES);
+    device_free(side, slow);
+    assert_int_equal(ledger_read(device_ledger(d)).live_total_bytes, BYTES);
+    const unsigned before = gets();
+    OK(device_alloc(s, MEM_PARAMS_FULL, BYTES, "first", &again));
+    assert_ptr_equal(again, quick);
+    OK(stream_sync(s)); /* it waits for nothing */
+    assert_int_equal(ledger_read(device_ledger(d)).live_total_bytes, 2 * BYTES);
+    OK(device_alloc(s, MEM_PARAMS_FULL, BYTES, "second", &again));
+    assert_ptr_equal(again, slow);
+    assert_int_equal(gets(), before);
+    assert_int_equal(ledger_read(device_ledger(d)).live_total_bytes, 2 * BYTES);
+    OK(event_record(taken, s));
+    assert_false(event_done(taken));
+    open_gate(&gate);
+    OK(event_sync(taken));
+    device_free(s, again);
+    device_free(s, quick);
+    assert_int_equal(ledger_read(device_ledger(d)).live_total_bytes, 0);
+    event_free(taken);
+    stream_free(side);
+    device_close(d);
+}
+
+/* Streams end in any order while blocks that they allocated, or freed for another, remain. */
+TEST(test_free_blocks_of_streams_that_end)
+{
+    for (int first = 0; first < 2; first++) {
+        device *d = device_of(false);
+        stream *s = device_compute_stream(d), *side;
+        void *mine, *others;
+        sem_t gate;
+        OK(stream_create(d, &(stream_config){.name = "side"}, &side));
+        OK(device_alloc(s, MEM_PARAMS_FULL, 1000, "mine", &mine));
+        OK(device_alloc(side, MEM_PARAMS_FULL, 1000, "others", &others));
+        OK(stream_sync(s));
+        OK(stream_sync(side));
+        if (first == 0) { /* the allocating stream ends first */
+            stream_free(side);
+            device_free(s, others);
+            device_free(s, mine);
+        } else { /* the freeing stream ends first */
+            close_gate(side, &gate);
+            device_free(side, mine);
+            device_free(s, others);
+            open_gate(&gate);
+            stream_free(side);
+        }
+        OK(stream_sync(s));
+        assert_int_equal(ledger_read(device_ledger(d)).live_total_bytes, 0);
+        device_close(d);
+    }
 }
 
 static void make_room(void)
@@ -172,7 +248,7 @@ static void make_room(void)
     stream *s = device_compute_stream(d);
     const size_t all = device_mem_available(d);
     void *block;
-    assert_int_equal(temporary(s, all / 4 * 3), 1);
+    assert_int_equal(one_block(s, all / 4 * 3), 1);
     assert_true(device_mem_available(d) == all);
     OK(device_alloc(s, MEM_PARAMS_FULL, all / 2, "large", &block));
     device_free(s, block);
@@ -180,7 +256,7 @@ static void make_room(void)
 }
 
 /* If memory is short, what streams keep is given back. */
-TEST(test_temporaries_make_room)
+TEST(test_free_blocks_make_room)
 {
     const sim_case small = {WELL(make_room), .setting = "FSDP_SIM_MEMORY_MIB=64"};
     assert_true(sim_case_holds(&small, 1, sim_run_alone, NULL));
