@@ -9,18 +9,26 @@
 #include "lab6_npu/npu_ops.h"
 
 /* A view of an operand [rows,cols], which is stored as [cols,rows] if transposed. */
-static npu_view operand(const void *ptr, dtype type, size_t rows, size_t cols, bool transposed)
+static npu_view operand(const void *ptr, dtype type, size_t rows, size_t cols, size_t stride,
+                        bool transposed)
 {
-    return transposed ? view_transposed(view_2d(ptr, npu_type(type), cols, rows))
-                      : view_2d(ptr, npu_type(type), rows, cols);
+    return transposed ? view_transposed(view_rows(ptr, npu_type(type), cols, rows, stride))
+                      : view_rows(ptr, npu_type(type), rows, cols, stride);
+}
+
+/* A matrix with the shape and the stride of a->out. */
+static npu_view like_out(const matmul_args *a, const void *ptr, dtype type)
+{
+    return view_rows(ptr, npu_type(type), a->m, a->n, row_stride(a->out_stride, a->n));
 }
 
 /* out = a b, or += with accumulate; a, b and out all have type `type`. */
 static fsdp_status multiply(stream *s, const matmul_args *a, void *out, dtype type)
 {
-    const npu_view to = view_2d(out, npu_type(type), a->m, a->n);
-    const npu_view left = operand(a->a, type, a->m, a->k, a->trans_a);
-    const npu_view right = operand(a->b, type, a->k, a->n, a->trans_b);
+    const size_t a_stride = matmul_a_stride(a), b_stride = a->trans_b ? a->k : a->n;
+    const npu_view to = like_out(a, out, type);
+    const npu_view left = operand(a->a, type, a->m, a->k, a_stride, a->trans_a);
+    const npu_view right = operand(a->b, type, a->k, a->n, b_stride, a->trans_b);
     if (a->k == 0)
         return a->accumulate ? FSDP_OK : aclnn_zero(s, to);
     return a->accumulate ? aclnn_mm_add(s, to, left, right) : aclnn_mm(s, to, left, right);
@@ -32,7 +40,7 @@ static fsdp_status multiply_wide(stream *s, const matmul_args *a, float *out)
     matmul_args wide = *a;
     const float *left = NULL, *right = NULL;
     float *left_scratch = NULL, *right_scratch = NULL;
-    fsdp_status status = npu_widen(s, a->a, a->type, a->m * a->k, &left, &left_scratch);
+    fsdp_status status = npu_widen(s, a->a, a->type, matmul_a_span(a), &left, &left_scratch);
     IF_OK(status, npu_widen(s, a->b, a->type, a->k * a->n, &right, &right_scratch));
     wide.a = left, wide.b = right;
     IF_OK(status, multiply(s, &wide, out, DTYPE_F32));
@@ -45,13 +53,14 @@ static fsdp_status multiply_wide(stream *s, const matmul_args *a, float *out)
 static fsdp_status add_part(stream *s, const matmul_args *a, float *products, const void *part,
                             size_t rows)
 {
-    const npu_view to = view_2d(products, ACL_FLOAT, a->m, a->n);
+    const size_t stride = row_stride(a->out_stride, a->n), elems = (rows - 1) * stride + a->n;
+    const npu_view to = like_out(a, products, DTYPE_F32);
     const float *wide;
     float *scratch;
     if (part == NULL)
         return FSDP_OK;
-    fsdp_status status = npu_widen(s, part, a->type, rows * a->n, &wide, &scratch);
-    IF_OK(status, aclnn_add(s, to, to, view_2d(wide, ACL_FLOAT, rows, a->n)));
+    fsdp_status status = npu_widen(s, part, a->type, elems, &wide, &scratch);
+    IF_OK(status, aclnn_add(s, to, to, view_rows(wide, ACL_FLOAT, rows, a->n, stride)));
     device_free(s, scratch);
     return status;
 }
@@ -59,17 +68,15 @@ static fsdp_status add_part(stream *s, const matmul_args *a, float *products, co
 /* If out is the residual, or is not fp32, the products are computed in scratch memory. */
 static fsdp_status multiply_and_finish(stream *s, const matmul_args *a)
 {
-    const size_t elems = a->m * a->n;
     const bool elsewhere = a->out_type != DTYPE_F32 || a->residual == a->out;
     float *products = a->out;
     if (elsewhere)
-        TRY(device_alloc_f32(s, MEM_OTHER, elems, "products", &products));
+        TRY(device_alloc_f32(s, MEM_OTHER, matmul_out_span(a), "products", &products));
     fsdp_status status = multiply_wide(s, a, products);
     IF_OK(status, add_part(s, a, products, a->bias, 1));
     IF_OK(status, add_part(s, a, products, a->residual, a->m));
     if (status == FSDP_OK && elsewhere)
-        status =
-            aclnn_cast(s, view_1d(a->out, npu_type(a->out_type), elems), view_f32(products, elems));
+        status = aclnn_cast(s, like_out(a, a->out, a->out_type), like_out(a, products, DTYPE_F32));
     if (elsewhere)
         device_free(s, products);
     return status;

@@ -190,23 +190,29 @@ static size_t rows_at_once(const cross_entropy_args *a)
     return most == 0 ? 1 : most < a->rows ? most : a->rows;
 }
 
+/* Rows first ... first + n - 1 of x, logits or d_logits. */
+static npu_view rows_of(const cross_entropy_args *a, const void *x, size_t stride, size_t first,
+                        size_t n)
+{
+    const size_t apart = row_stride(stride, a->vocab);
+    const char *at = (const char *)x + first * apart * dtype_bytes(a->type);
+    return view_rows(at, npu_type(a->type), n, a->vocab, apart);
+}
+
 /* d_logits of n rows: softmax - onehot, from x->log_p. May overwrite c->logits. */
 static fsdp_status loss_grads(stream *s, const loss_call *c, const nll_views *x, size_t first)
 {
     const cross_entropy_args *a = c->a;
-    const size_t n = (size_t)x->log_p.dim[0], elems = n * a->vocab;
-    const size_t at = first * a->vocab;
-    float *picked, *d = (float *)a->d_logits + at;
-    TRY(device_alloc_f32(s, MEM_OTHER, elems, "gradient of log p", &picked));
-    if (a->type != DTYPE_F32)
-        d = c->logits;
+    const size_t n = (size_t)x->log_p.dim[0];
+    const npu_view d_logits = rows_of(a, a->d_logits, a->d_logits_stride, first, n);
+    const npu_view d = a->type == DTYPE_F32 ? d_logits : view_2d(c->logits, ACL_FLOAT, n, a->vocab);
+    float *picked;
+    TRY(device_alloc_f32(s, MEM_OTHER, n * a->vocab, "gradient of log p", &picked));
     const npu_view d_log_p = view_2d(picked, ACL_FLOAT, n, a->vocab);
     fsdp_status status = aclnn_nll_loss_backward(s, d_log_p, view_f32(c->ones, n), x);
-    IF_OK(status,
-          aclnn_log_softmax_backward(s, view_2d(d, ACL_FLOAT, n, a->vocab), d_log_p, x->log_p));
+    IF_OK(status, aclnn_log_softmax_backward(s, d, d_log_p, x->log_p));
     if (status == FSDP_OK && a->type != DTYPE_F32)
-        status = aclnn_cast(s, view_1d((uint16_t *)a->d_logits + at, ACL_BF16, elems),
-                            view_f32(d, elems));
+        status = aclnn_cast(s, d_logits, d);
     device_free(s, picked);
     return status;
 }
@@ -215,18 +221,16 @@ static fsdp_status loss_grads(stream *s, const loss_call *c, const nll_views *x,
 static fsdp_status loss_rows(stream *s, const loss_call *c, size_t first, size_t n)
 {
     const cross_entropy_args *a = c->a;
-    const size_t at = first * a->vocab, elems = n * a->vocab;
-    const float *logits = (const float *)a->logits + at;
+    const npu_view stored = rows_of(a, a->logits, a->logits_stride, first, n);
+    const npu_view logits =
+        a->type == DTYPE_F32 ? stored : view_2d(c->logits, ACL_FLOAT, n, a->vocab);
     const nll_views x = {.log_p = view_2d(c->log_p, ACL_FLOAT, n, a->vocab),
                          .target = numbers_view(a->targets + first, n),
                          .weight = view_f32(c->classes, a->vocab),
                          .total = view_f32(c->total, 1)};
-    if (a->type != DTYPE_F32) {
-        TRY(aclnn_cast(s, view_f32(c->logits, elems),
-                       view_1d((const uint16_t *)a->logits + at, ACL_BF16, elems)));
-        logits = c->logits;
-    }
-    TRY(aclnn_log_softmax(s, x.log_p, view_2d(logits, ACL_FLOAT, n, a->vocab)));
+    if (a->type != DTYPE_F32)
+        TRY(aclnn_cast(s, logits, stored));
+    TRY(aclnn_log_softmax(s, x.log_p, logits));
     TRY(aclnn_nll_loss(s, view_f32(c->row_loss + first, n), &x));
     return a->d_logits != NULL ? loss_grads(s, c, &x, first) : FSDP_OK;
 }

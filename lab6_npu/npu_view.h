@@ -26,7 +26,14 @@ typedef struct npu_view {
     int64_t dim[NPU_MOST_DIMS], stride[NPU_MOST_DIMS];
 } npu_view;
 
-/* view_1d, view_2d, view_3d -- a dense array. */
+/* view_rows -- a matrix whose rows begin `stride` elements apart. view_1d, view_2d, view_3d -- a
+ * dense array. */
+static inline npu_view view_rows(const void *ptr, aclDataType type, size_t rows, size_t cols,
+                                 size_t stride)
+{
+    const npu_view v = {ptr, type, 2, {(int64_t)rows, (int64_t)cols}, {(int64_t)stride, 1}};
+    return v;
+}
 static inline npu_view view_3d(const void *ptr, aclDataType type, size_t a, size_t b, size_t c)
 {
     const int64_t A = (int64_t)a, B = (int64_t)b, C = (int64_t)c;
@@ -35,9 +42,7 @@ static inline npu_view view_3d(const void *ptr, aclDataType type, size_t a, size
 }
 static inline npu_view view_2d(const void *ptr, aclDataType type, size_t rows, size_t cols)
 {
-    const int64_t n = (int64_t)cols;
-    const npu_view v = {ptr, type, 2, {(int64_t)rows, n}, {n, 1}};
-    return v;
+    return view_rows(ptr, type, rows, cols, cols);
 }
 static inline npu_view view_1d(const void *ptr, aclDataType type, size_t elems)
 {

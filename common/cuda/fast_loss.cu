@@ -1,14 +1,16 @@
 /* fast_loss.cu -- softmax cross-entropy for the fast table.
  *
- * A block computes one row. Each thread reads every BLOCK_THREADS-th logit and keeps a running
- * maximum and the sum of exponentials relative to it:
- *     top' = max(top, x);  sum' = sum exp(top - top') + exp(x - top')
+ * A block computes one row. Each thread reads every BLOCK_THREADS-th part of 16 bytes, at once if
+ * the row is aligned to that, and keeps a running maximum and the sum of exponentials relative to
+ * it:
+ *     top' = max(top, x ...);  sum' = sum exp(top - top') + exp(x - top') ...
  * A tree of fixed shape joins the threads' pairs (top, sum). Then each thread reads its logits
  * again, from the cache (a row of GPT-2 is 100 kB of bf16), and writes their gradients, which may
  * overwrite the logits. Losses of rows are doubles in scratch memory. A last block adds them:
  * thread i adds the losses of rows i, i + BLOCK_THREADS, ..., then a tree adds these sums.
  * [Milakov & Gimelshein 2018] */
 #include "common/cuda/loss.h"
+#include "common/cuda/parts.h"
 
 /* A running softmax: the maximum, and the sum of exp(x - top). */
 typedef struct top_sum {
@@ -23,12 +25,39 @@ static __device__ inline top_sum top_sum_join(top_sum a, top_sum b)
     return (top_sum){top, sum};
 }
 
-/* Add one element, with one exponential. A NaN makes the sum NaN. */
-static __device__ inline top_sum top_sum_add(top_sum a, float x)
+/* Add the elements of a part. A NaN makes the sum NaN. */
+static __device__ inline top_sum top_sum_add(top_sum a, const float *x, size_t n)
 {
-    if (x > a.top)
-        return (top_sum){x, fmaf(a.sum, expf(a.top - x), 1.0f)};
-    return (top_sum){a.top, a.sum + expf(x - a.top)};
+    float top = a.top;
+    for (size_t e = 0; e < n; e++)
+        top = larger(x[e], top);
+    float sum = a.sum * expf(a.top - top);
+    for (size_t e = 0; e < n; e++)
+        sum += expf(x[e] - top);
+    return (top_sum){top, sum};
+}
+
+/* load_part -- x = the part of a row from element i on, MASKED beyond the row's end. store_part --
+ * the reverse. */
+static __device__ inline void load_part(float *x, const void *row, size_t i, size_t vocab,
+                                        bool at_once, dtype type)
+{
+    const size_t n = vector_elems(type);
+    if (at_once && i + n <= vocab)
+        load(x, row, i, n, true, type);
+    else
+        for (size_t e = 0; e < n; e++)
+            x[e] = i + e < vocab ? row_load(row, i + e, type) : MASKED;
+}
+static __device__ inline void store_part(void *row, size_t i, const float *x, size_t vocab,
+                                         bool at_once, dtype type)
+{
+    const size_t n = vector_elems(type);
+    if (at_once && i + n <= vocab)
+        store(row, i, x, n, true, type);
+    else
+        for (size_t e = 0; e < n && i + e < vocab; e++)
+            row_store(row, i + e, x[e], type);
 }
 
 /* Join the pairs of all threads; all threads get the result. */
@@ -49,20 +78,27 @@ static __device__ inline void loss_row(const loss_job *j, dtype type)
 {
     const cross_entropy_args *a = &j->args;
     const size_t r = blockIdx.x, target = (size_t)a->targets[r];
-    const void *logits = row_at(a->logits, r * a->vocab, type);
+    const size_t n = vector_elems(type), mine = threadIdx.x * n, step = BLOCK_THREADS * n;
+    const void *logits = logits_row(a, r, type);
+    void *d_logits = d_logits_row(a, r, type);
+    const bool at_once = ((uintptr_t)logits | (uintptr_t)d_logits) % PART_BYTES == 0;
     const float target_logit = row_load(logits, target, type);
+    float x[MOST_ELEMS];
     top_sum of_row = {MASKED, 0.0f};
-    for (size_t i = threadIdx.x; i < a->vocab; i += BLOCK_THREADS)
-        of_row = top_sum_add(of_row, row_load(logits, i, type));
+    for (size_t i = mine; i < a->vocab; i += step) {
+        load_part(x, logits, i, a->vocab, at_once, type);
+        of_row = top_sum_add(of_row, x, n);
+    }
     of_row = block_join(of_row); /* after its barriers, d_logits may overwrite logits */
     if (threadIdx.x == 0)
         j->row_loss[r] = pm_log((double)of_row.sum) + ((double)of_row.top - (double)target_logit);
-    if (a->d_logits == NULL)
-        return;
-    void *d_logits = row_out_at(a->d_logits, r * a->vocab, type);
-    for (size_t i = threadIdx.x; i < a->vocab; i += BLOCK_THREADS) {
-        const float p = expf(row_load(logits, i, type) - of_row.top) / of_row.sum;
-        row_store(d_logits, i, i == target ? p - 1.0f : p, type);
+    for (size_t i = mine; i < a->vocab && d_logits; i += step) {
+        load_part(x, logits, i, a->vocab, at_once, type);
+        for (size_t e = 0; e < n; e++) {
+            x[e] = expf(x[e] - of_row.top) / of_row.sum;
+            x[e] -= i + e == target ? 1.0f : 0.0f;
+        }
+        store_part(d_logits, i, x, a->vocab, at_once, type);
     }
 }
 

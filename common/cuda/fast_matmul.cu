@@ -10,12 +10,13 @@ __global__ void fast_finish_kernel(matmul_args a, const float *products)
     const size_t i = global_thread();
     if (i >= a.m * a.n)
         return;
-    float x = products ? products[i] : 0.0f;
+    const size_t col = i % a.n, at = i / a.n * row_stride(a.out_stride, a.n) + col;
+    float x = products ? products[at] : 0.0f;
     if (a.bias)
-        x += row_load(a.bias, i % a.n, a.type);
+        x += row_load(a.bias, col, a.type);
     if (a.residual)
-        x += row_load(a.residual, i, a.type);
-    row_store(a.out, i, x, a.out_type);
+        x += row_load(a.residual, at, a.type);
+    row_store(a.out, at, x, a.out_type);
 }
 
 typedef struct finish_args {
@@ -37,7 +38,7 @@ fsdp_status fast_matmul_finish(stream *s, const matmul_args *a, const float *pro
     if (products != NULL) { /* the watch knows the products' cost already */
         memset(&work.info, 0, sizeof work.info);
         work.info.key.name = "matmul_finish";
-        op_reads(&work, products, a->m * a->n * sizeof *products);
+        op_reads(&work, products, matmul_out_span(a) * sizeof *products);
     }
     return cuda_issue(s, finish_issue, &f, work);
 }

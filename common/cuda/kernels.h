@@ -9,7 +9,7 @@ EXTERN_C_BEGIN
 fsdp_status cuda_sum_launch(stream *s, const sum_launch *l);
 
 /* fast_matmul_finish -- the end of a matmul: out = products [m,n] + bias + residual, rounded to the
- * type of out. products may be the same array as out; NULL: all products are 0. */
+ * type of out. products: with rows as far apart as out's, and may be out; NULL: all are 0. */
 fsdp_status fast_matmul_finish(stream *s, const matmul_args *a, const float *products);
 
 /* matmul_open -- open cuBLASLt for GPU number `index`, the thread's current device, with an empty

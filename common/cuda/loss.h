@@ -21,7 +21,7 @@ static __device__ inline bool has_loss(const loss_job *j, size_t r, unsigned thr
         number_fits(j->complaint, ABOUT_TARGET, a->targets[r], r, a->vocab))
         return true;
     for (size_t i = thread; i < a->vocab && a->d_logits; i += n_threads)
-        row_store(row_out_at(a->d_logits, r * a->vocab, a->type), i, 0.0f, a->type);
+        row_store(d_logits_row(a, r, a->type), i, 0.0f, a->type);
     if (thread == 0)
         j->row_loss[r] = 0.0;
     return false;

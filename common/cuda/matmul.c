@@ -5,8 +5,10 @@
  * cuBLASLt is column-major: our row-major [m,n] is its matrix of n rows and m columns. So it
  * computes out^T = op(b)^T op(a)^T, and nothing is moved: its A is our b and its B is our a.
  *
- *     a stored [m,k]: its B, k rows, ld k, as it is     a stored [k,m]: m rows, ld m, transposed
- *     b stored [k,n]: its A, n rows, ld n, as it is     b stored [n,k]: k rows, ld k, transposed
+ *     a stored [m,k]: its B, k rows, as it is           a stored [k,m]: m rows, transposed
+ *     b stored [k,n]: its A, n rows, as it is           b stored [n,k]: k rows, transposed
+ *
+ * A row's stride is its leading dimension.
  *
  * Sums are fp32 (CUBLAS_COMPUTE_32F, which rounds no operand). An element is rounded once: cuBLASLt
  * adds a bias or a residual in the same call if it has the type of out and an algorithm can add it;
@@ -16,9 +18,9 @@
  *
  * Equal arguments give equal bits, on one model of GPU and one version of the library. cuBLASLt
  * promises that for one algorithm whose sums are not split among blocks (REDUCTION_SCHEME_NONE). A
- * plan holds the algorithm for all calls of the same shape, types, form and alignment. If matrices
- * of one shape lie one after the other in an array, all of them have the same plan: a plan's
- * alignment divides the matrix's bytes too (7 x 36 floats are 1008 bytes: at most 16).
+ * plan holds the algorithm for all calls of the same shape, strides, types, form and alignment. If
+ * matrices of one shape lie one after the other in an array, all of them have the same plan: a
+ * plan's alignment divides the matrix's bytes too (7 x 36 floats are 1008 bytes: at most 16).
  * Nothing else is promised: a row may have other bits in a product of more rows. So results that
  * must be equal on any number of ranks must be computed by calls of the same shape.
  * [cuBLAS, "Results Reproducibility"] */
@@ -35,7 +37,7 @@ enum { MAX_PROPOSALS = 8 };
 
 /* The calls that a plan is for. Keys are compared as bytes, so all bytes are set. */
 typedef struct plan_key {
-    uint64_t m, n, k;
+    uint64_t m, n, k, a_stride, out_stride;
     uint32_t a_alignment, b_alignment, out_alignment, bias_alignment; /* bias 0: no bias */
     uint8_t trans_a, trans_b, adds, type, out_type, zero[3]; /* adds: there is a C to add */
 } plan_key;
@@ -98,11 +100,16 @@ static uint32_t alignment_of(const void *ptr, size_t bytes)
 
 static plan_key key_of(const matmul_args *a)
 {
-    const size_t bytes = dtype_bytes(a->type), out_bytes = a->m * a->n * dtype_bytes(a->out_type);
+    const size_t bytes = dtype_bytes(a->type);
+    const size_t a_stride = matmul_a_stride(a), out_stride = row_stride(a->out_stride, a->n);
+    const size_t a_bytes = (a->trans_a ? a->k : a->m) * a_stride * bytes;
+    const size_t out_bytes = a->m * out_stride * dtype_bytes(a->out_type);
     plan_key key = {.m = a->m,
                     .n = a->n,
                     .k = a->k,
-                    .a_alignment = alignment_of(a->a, a->m * a->k * bytes),
+                    .a_stride = a_stride,
+                    .out_stride = out_stride,
+                    .a_alignment = alignment_of(a->a, a_bytes),
                     .b_alignment = alignment_of(a->b, a->k * a->n * bytes),
                     .out_alignment = alignment_of(a->out, out_bytes),
                     .trans_a = a->trans_a,
@@ -149,8 +156,10 @@ static fsdp_status plan_describe(matmul_plan *p)
     const uint64_t b_rows = key->trans_b ? k : n, b_cols = key->trans_b ? n : k;
     const uint64_t a_rows = key->trans_a ? m : k, a_cols = key->trans_a ? k : m;
     TRY(lt_status(cublasLtMatrixLayoutCreate(&p->b, type, b_rows, b_cols, (int64_t)b_rows), "b"));
-    TRY(lt_status(cublasLtMatrixLayoutCreate(&p->a, type, a_rows, a_cols, (int64_t)a_rows), "a"));
-    return lt_status(cublasLtMatrixLayoutCreate(&p->out, out_type, n, m, (int64_t)n), "out");
+    TRY(lt_status(cublasLtMatrixLayoutCreate(&p->a, type, a_rows, a_cols, (int64_t)key->a_stride),
+                  "a"));
+    return lt_status(cublasLtMatrixLayoutCreate(&p->out, out_type, n, m, (int64_t)key->out_stride),
+                     "out");
 }
 
 /* Set the limits on proposed algorithms. */
@@ -309,7 +318,8 @@ static fsdp_status multiply(stream *s, const matmul_args *a)
 /* Convert the operands of *a to fp32, at wide and wide + b_at, and let *a point to the results. */
 static fsdp_status widen(stream *s, matmul_args *a, float *wide, size_t b_at)
 {
-    const cast_args of_a = {.out = wide, .in = a->a, .in_type = DTYPE_BF16, .elems = a->m * a->k};
+    const cast_args of_a = {
+        .out = wide, .in = a->a, .in_type = DTYPE_BF16, .elems = matmul_a_span(a)};
     const cast_args of_b = {
         .out = wide + b_at, .in = a->b, .in_type = DTYPE_BF16, .elems = a->k * a->n};
     TRY(cuda_cast(s, &of_a));
@@ -327,9 +337,9 @@ static fsdp_status multiply_apart(stream *s, const matmul_args *a, bool widens)
 {
     enum { ALIGN_ELEMS = MAX_ALIGNMENT / sizeof(float) };
     const bool elsewhere = a->out_type == DTYPE_BF16 || a->residual == a->out;
-    const size_t b_at = widens ? size_round_up(a->m * a->k, ALIGN_ELEMS) : 0;
+    const size_t b_at = widens ? size_round_up(matmul_a_span(a), ALIGN_ELEMS) : 0;
     const size_t out_at = widens ? b_at + size_round_up(a->k * a->n, ALIGN_ELEMS) : 0;
-    const size_t elems = out_at + (elsewhere ? a->m * a->n : 0);
+    const size_t elems = out_at + (elsewhere ? matmul_out_span(a) : 0);
     float *wide = NULL;
     if (elems > 0)
         TRY(device_alloc_f32(s, MEM_OTHER, elems, "matmul in fp32", &wide));

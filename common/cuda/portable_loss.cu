@@ -55,13 +55,13 @@ static __device__ inline float sum_exp_by_warp(const void *x, size_t n, float to
 static __device__ inline double loss_row(const cross_entropy_args *a, size_t r, dtype type)
 {
     const size_t vocab = a->vocab, target = (size_t)a->targets[r];
-    const void *logits = row_at(a->logits, r * vocab, type);
+    const void *logits = logits_row(a, r, type);
     const float target_logit = row_load(logits, target, type); /* first: d_logits may be logits */
     const float top = max_by_warp(logits, vocab, type);
     const float sum = sum_exp_by_warp(logits, vocab, top, type);
     for (size_t i = threadIdx.x % WARP_LANES; i < vocab && a->d_logits; i += WARP_LANES) {
         const float p = exp_at(logits, i, top, type) / sum;
-        row_store(row_out_at(a->d_logits, r * vocab, type), i, i == target ? p - 1.0f : p, type);
+        row_store(d_logits_row(a, r, type), i, i == target ? p - 1.0f : p, type);
     }
     return pm_log((double)sum) + ((double)top - (double)target_logit);
 }

@@ -18,10 +18,10 @@ typedef struct tile_sums {
     float sum[PER_SIDE][PER_SIDE];
 } tile_sums;
 
-/* op(a) or op(b): a matrix [depth,n], or stored transposed [n,depth]. */
+/* op(a) or op(b): a matrix [depth,n], or stored transposed [n,depth], with rows `stride` apart. */
 typedef struct operand {
     const void *x;
-    size_t depth, n;
+    size_t depth, n, stride;
     bool transposed;
 } operand;
 
@@ -34,7 +34,7 @@ static __device__ inline void load_tile(float x[DEPTH][TILE], const operand *fro
     for (int e = (int)threadIdx.x; e < DEPTH * TILE; e += BLOCK_THREADS) {
         const int p = transposed ? e % DEPTH : e / TILE, i = transposed ? e / DEPTH : e % TILE;
         const size_t row = first_p + (size_t)p, col = first_i + (size_t)i;
-        const size_t at = transposed ? col * from->depth + row : row * from->n + col;
+        const size_t at = transposed ? col * from->stride + row : row * from->stride + col;
         if (row < from->depth && col < from->n)
             x[p][i] = row_load(from->x, at, type);
     }
@@ -53,20 +53,23 @@ static __device__ inline void add_products(tile_sums *t, float a[DEPTH][TILE], f
 
 static __device__ inline void begin_sums(const matmul_args *m, block_place tile, tile_sums *t)
 {
+    const size_t stride = row_stride(m->out_stride, m->n);
     t->row = tile.row * TILE + threadIdx.x / SIDE;
     t->col = tile.col * TILE + threadIdx.x % SIDE;
     for (size_t i = 0; i < PER_SIDE; i++)
         for (size_t j = 0; j < PER_SIDE; j++) {
             const size_t row = t->row + i * SIDE, col = t->col + j * SIDE;
             const bool adds = m->accumulate && row < m->m && col < m->n;
-            t->sum[i][j] = adds ? ((const float *)m->out)[row * m->n + col] : 0.0f;
+            t->sum[i][j] = adds ? ((const float *)m->out)[row * stride + col] : 0.0f;
         }
 }
 
 static __device__ inline void matmul_tile(const matmul_args *m, dtype type)
 {
     __shared__ float a[DEPTH][TILE], b[DEPTH][TILE];
-    const operand op_a = {m->a, m->k, m->m, !m->trans_a}, op_b = {m->b, m->k, m->n, m->trans_b};
+    const size_t a_stride = row_stride(m->a_stride, m->trans_a ? m->m : m->k);
+    const operand op_a = {m->a, m->k, m->m, a_stride, !m->trans_a};
+    const operand op_b = {m->b, m->k, m->n, m->trans_b ? m->k : m->n, m->trans_b};
     const block_place tile = block_of(groups_of(m->n, TILE));
     tile_sums t;
     begin_sums(m, tile, &t);

@@ -87,11 +87,12 @@ static fsdp_status matmul_tile(const void *args, size_t tile)
     const matmul_args *a = &j->args;
     const size_t n_tiles_n = tiles_of(a->n, j->tile_n);
     const size_t row = tile / n_tiles_n * TILE_M, col = tile % n_tiles_n * j->tile_n;
+    const size_t out_stride = row_stride(a->out_stride, a->n);
     _Alignas(64) float buf[TILE_M * TILE_N];
     gemm_args g = {.m = min_size(TILE_M, a->m - row),
                    .n = min_size(j->tile_n, a->n - col),
                    .k = a->k,
-                   .lda = a->trans_a ? a->m : a->k,
+                   .lda = matmul_a_stride(a),
                    .ldb = a->trans_b ? a->k : a->n,
                    .a_type = a->type,
                    .b_type = a->type,
@@ -100,8 +101,8 @@ static fsdp_status matmul_tile(const void *args, size_t tile)
                    .accumulate = a->accumulate};
     g.a = row_at(a->a, a->trans_a ? row : row * g.lda, a->type);
     g.b = row_at(a->b, a->trans_b ? col * g.ldb : col, a->type);
-    g.c = in_place(a) ? (float *)a->out + row * a->n + col : buf;
-    g.ldc = in_place(a) ? a->n : g.n;
+    g.c = in_place(a) ? (float *)a->out + row * out_stride + col : buf;
+    g.ldc = in_place(a) ? out_stride : g.n;
     g.streams = a->trans_a && in_place(a) && !a->accumulate;
     TRY(a->leaves > 1 ? sum_leaves(j, &g) : products(j, &g));
     for (size_t r = 0; r < g.m && (a->bias || a->residual || !in_place(a)); r++)

@@ -40,9 +40,10 @@
 OP(matmul, EACH, EACH, YES,  a->type, a->m * a->n, IF(bias, n) + IF(residual, n),
    COMPUTES(a->accumulate ? n * a->k : n) CHECK(check_matmul(a))
    PRODUCTS(2 * n * a->k) NAMED(matmul_form(a), a->m, a->n, a->k)
-   DELIVERS(out, n, a->out_type, a->accumulate)
-   READS(a, a->m * a->k, type) READS(b, a->k * a->n, type)
-   READS(bias, IF(bias, a->n), type) READS(residual, IF(residual, n), type))
+   WRITES_PART(out, a->accumulate ? 2 * n : n, matmul_out_span(a), a->out_type)
+   READS_PART(a, a->m * a->k, matmul_a_span(a), type) READS(b, a->k * a->n, type)
+   READS(bias, IF(bias, a->n), type)
+   READS_PART(residual, IF(residual, n), matmul_out_span(a), type))
 
 OP(bias_backward, BOTH, EACH, YES,  a->type, a->rows * a->cols, n,
    COMPUTES(a->overwrite ? a->cols : n)
@@ -139,8 +140,10 @@ OP(attention_backward, EACH, EACH, NO_ABOVE(a->shape.v_head_dim, a->shape.head_d
    READS_HEADS(v, v_stride, n_kv_head, v_head_dim))
 
 OP(cross_entropy, BOTH, EACH, YES,  a->type, a->rows * a->vocab, 4 * n + IF(d_logits, n),
-   COMPUTES(1) WRITES(loss, a->leaves > 1 ? a->leaves : 1, DTYPE_F32) WRITES_ONE(total) WRITES(d_logits, IF(d_logits, n), type)
-   READS(logits, n, type) READS_TOKENS(targets, a->rows))
+   COMPUTES(1) WRITES(loss, a->leaves > 1 ? a->leaves : 1, DTYPE_F32) WRITES_ONE(total)
+   WRITES_PART(d_logits, IF(d_logits, n), span_of(a->rows, row_stride(a->d_logits_stride, a->vocab), a->vocab), type)
+   READS_PART(logits, n, span_of(a->rows, row_stride(a->logits_stride, a->vocab), a->vocab), type)
+   READS_TOKENS(targets, a->rows))
 
 OP(cast, BOTH, BOTH, YES,  a->in_type, a->elems, 0, CHECK(check_type(name, a->out_type))
    WRITES(out, n, a->out_type) READS(in, n, type))

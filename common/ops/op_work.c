@@ -62,7 +62,8 @@ static double bytes_of(size_t elems, dtype t)
 /* The elements from the first to the last of `rows` rows that begin `stride` elements apart. */
 static size_t span_of(size_t rows, size_t stride, size_t width)
 {
-    return rows == 0 ? 0 : (rows - 1) * stride + width;
+    FSDP_ASSERT(rows < 2 || stride >= width);
+    return rows == 0 || width == 0 ? 0 : (rows - 1) * stride + width;
 }
 
 /* ---- checks and sizes of single operations --------------------------------------------------- */
@@ -75,6 +76,22 @@ static const char *matmul_form(const matmul_args *a)
                                              "TN bf16", "TN+ bf16", "TT bf16", "TT+ bf16"}};
     return FORMS[a->type == DTYPE_BF16]
                 [(a->trans_a ? 4 : 0) + (a->trans_b ? 2 : 0) + (a->accumulate ? 1 : 0)];
+}
+
+size_t matmul_a_stride(const matmul_args *a)
+{
+    return row_stride(a->a_stride, a->trans_a ? a->m : a->k);
+}
+
+size_t matmul_a_span(const matmul_args *a)
+{
+    const size_t rows = a->trans_a ? a->k : a->m, cols = a->trans_a ? a->m : a->k;
+    return span_of(rows, matmul_a_stride(a), cols);
+}
+
+size_t matmul_out_span(const matmul_args *a)
+{
+    return span_of(a->m, row_stride(a->out_stride, a->n), a->n);
 }
 
 /* Whether a matmul takes these types, bias and residual. */

@@ -23,6 +23,12 @@ typedef struct op_work {
 void op_reads(op_work *w, const void *ptr, size_t bytes);
 void op_writes(op_work *w, const void *ptr, size_t bytes);
 
+/* matmul_a_stride -- elements from one stored row of a to the next. matmul_a_span, matmul_out_span
+ * -- elements from the first to the last of a, and of out, those between rows included. */
+size_t matmul_a_stride(const matmul_args *a);
+size_t matmul_a_span(const matmul_args *a);
+size_t matmul_out_span(const matmul_args *a);
+
 /* matmul_work ... -- the name, FLOPs, bytes and accesses of ops->matmul(s, a) ..., by the formulas
  * of op_list.h. If rows are not adjacent, like attention's
  * heads in a [B,T,3C] array, the access is the whole range from the first row to the last. */

@@ -40,14 +40,24 @@
 
 EXTERN_C_BEGIN
 
+/* row_stride -- the elements from one row to the next, of an argument that is 0 for dense rows. */
+ROW_FN size_t row_stride(size_t stride, size_t width)
+{
+    return stride ? stride : width;
+}
+
 /* out[m,n] = op(a)[m,k] * op(b)[k,n], + out when accumulate, then + bias[n], then + residual[m,n].
- * trans_a: a is stored [k,m]; trans_b: b is stored [n,k]. Dense: no padding between rows.
+ * trans_a: a is stored [k,m]; trans_b: b is stored [n,k].
  *
  * a, b, bias and residual are stored as `type`, out as out_type: `type` or DTYPE_F32. Products are
  * summed in fp32, and rounding comes last: with type DTYPE_BF16, an fp32 out is not rounded to
  * bf16 at all, and each product of two bf16 numbers is exact in fp32. With DTYPE_BF16, `fast` may
  * take denormal numbers for 0, because bf16 instructions do.
  *
+ *   a_stride, out_stride
+ *                   elements from one stored row of a, and of out and residual, to the next; 0:
+ *                   dense, as b always is. No less than a row's width, which is asserted. Elements
+ *                   between rows change no result and are not written
  *   bias, residual  NULL: none; residual == out is allowed, if both are stored alike
  *   accumulate      out_type is DTYPE_F32, and there is neither bias nor residual
  *   leaves          for trans_a: of the k rows
@@ -56,6 +66,7 @@ typedef struct matmul_args {
     void *out;
     const void *a, *b, *bias, *residual;
     size_t m, n, k, leaves;
+    size_t a_stride, out_stride;
     bool trans_a, trans_b, accumulate;
     dtype type, out_type;
 } matmul_args;
@@ -308,6 +319,8 @@ size_t attention_backward_scratch_bytes(const attention_shape *shape);
  * d_logits is not NULL it becomes softmax - onehot (the gradient of that SUM, not of a mean);
  * d_logits == logits allowed. A row whose target is NO_TARGET adds nothing, and its gradient is 0.
  *
+ *   logits_stride, d_logits_stride
+ *          as a_stride of matmul; equal if d_logits == logits
  *   total  NULL, or [1], the sum over several calls, each for some of the rows: these rows are
  *          added to *total, one after the other (`fast` may sum them first), and *loss is *total
  *          rounded. The caller zeroes it before the first call; rows > 0
@@ -321,6 +334,7 @@ typedef struct cross_entropy_args {
     size_t rows, vocab, leaves;
     dtype type;
     double *total;
+    size_t logits_stride, d_logits_stride;
 } cross_entropy_args;
 
 /* x[i] *= factor. */

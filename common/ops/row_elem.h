@@ -178,7 +178,7 @@ ROW_FN void embedding_backward_row(const embedding_backward_args *a, size_t r, s
 ROW_FN void matmul_finish_row(const matmul_args *a, size_t row, size_t col, size_t n, float *x,
                               dtype type)
 {
-    const size_t at = row * a->n + col;
+    const size_t at = row * row_stride(a->out_stride, a->n) + col;
     const void *bias = a->bias ? row_at(a->bias, col, type) : NULL;
     const void *residual = a->residual ? row_at(a->residual, at, type) : NULL;
     for (size_t c = 0; c < n && bias; c++)

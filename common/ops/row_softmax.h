@@ -33,14 +33,25 @@ ROW_FN float sum_exp(const void *x, size_t n, float top, float *e, dtype type)
     return lanes_sum(acc);
 }
 
+/* logits_row, d_logits_row -- row r; NULL if there is no d_logits. */
+ROW_FN const void *logits_row(const cross_entropy_args *a, size_t r, dtype type)
+{
+    return row_at(a->logits, r * row_stride(a->logits_stride, a->vocab), type);
+}
+ROW_FN void *d_logits_row(const cross_entropy_args *a, size_t r, dtype type)
+{
+    const size_t at = r * row_stride(a->d_logits_stride, a->vocab);
+    return a->d_logits ? row_out_at(a->d_logits, at, type) : NULL;
+}
+
 /* cross_entropy_row -- the loss of row r, and its gradient if d_logits is not NULL. In fp32,
  * d_logits holds the exponentials between the passes; bf16 would round them, so they are computed
  * again. */
 ROW_FN double cross_entropy_row(const cross_entropy_args *a, size_t r, dtype type)
 {
     const size_t vocab = a->vocab, target = (size_t)a->targets[r];
-    const void *logits = row_at(a->logits, r * vocab, type);
-    void *d_logits = a->d_logits ? row_out_at(a->d_logits, r * vocab, type) : NULL;
+    const void *logits = logits_row(a, r, type);
+    void *d_logits = d_logits_row(a, r, type);
     if (a->targets[r] == NO_TARGET) {
         if (d_logits)
             memset(d_logits, 0, vocab * dtype_bytes(type));

@@ -126,6 +126,6 @@ fsdp_status ops_bad_call(int which, const ops *o, stream *s, float *x, float *y,
     if (which == 1)
         return o->embedding_backward(
             s, &(embedding_backward_args){x, NULL, y, numbers, 1, 3, 2, 3, 0, NULL, DTYPE_F32});
-    return o->cross_entropy(s,
-                            &(cross_entropy_args){x, NULL, y, numbers, 3, 3, 0, DTYPE_F32, NULL});
+    return o->cross_entropy(
+        s, &(cross_entropy_args){x, NULL, y, numbers, 3, 3, 0, DTYPE_F32, NULL, 0, 0});
 }

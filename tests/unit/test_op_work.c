@@ -58,6 +58,19 @@ TEST(test_matmul)
          .b = AT(C), .m = 3, .n = 7, .k = 5, .accumulate = true, .type = DTYPE_BF16);
 }
 
+/* Rows of a begin 9 elements apart, rows of out and residual 11: elements count, and spans are
+ * touched. Transposed, a is stored as 5 rows of 3. */
+TEST(test_matmul_strides)
+{
+    WORK(matmul, 231, 4 * (15 + 35 + 21 + 21), "A116w B92r C140r D116r", .out = AT(A), .a = AT(B),
+         .b = AT(C), .residual = AT(D), .m = 3, .n = 7, .k = 5, .a_stride = 9, .out_stride = 11);
+    WORK(matmul, 210, 2 * (15 + 35) + 4 * 42, "A116w B78r C70r", .out = AT(A), .a = AT(B),
+         .b = AT(C), .m = 3, .n = 7, .k = 5, .a_stride = 9, .out_stride = 11, .trans_a = true,
+         .accumulate = true, .type = DTYPE_BF16);
+    WORK(matmul, 0, 4 * 21, "A116w", .out = AT(A), .a = AT(B), .b = AT(C), .m = 3, .n = 7,
+         .a_stride = 9, .out_stride = 11);
+}
+
 TEST(test_layers)
 {
     const dtype bf16 = DTYPE_BF16;
@@ -154,13 +167,16 @@ TEST(test_the_rest)
 {
     const dtype bf16 = DTYPE_BF16;
     WORK(cross_entropy, 60, 4 * (15 + 3 + 1), "A4w C60r D12r", AT(A), NULL, AT(C), AT(D), 3, 5, 0,
-         DTYPE_F32, NULL);
+         DTYPE_F32, NULL, 0, 0);
     WORK(cross_entropy, 75, 4 * (30 + 3 + 1), "A4w B60w C60r D12r", AT(A), AT(B), AT(C), AT(D), 3,
-         5, 0, DTYPE_F32, NULL);
+         5, 0, DTYPE_F32, NULL, 0, 0);
     WORK(cross_entropy, 75, 2 * 30 + 4 * (3 + 1), "A4w B30w C30r D12r", AT(A), AT(B), AT(C), AT(D),
-         3, 5, 0, bf16, NULL);
+         3, 5, 0, bf16, NULL, 0, 0);
+    /* three rows of 5 that begin 9 or 7 apart */
+    WORK(cross_entropy, 75, 2 * 30 + 4 * (3 + 1), "A4w B38w C46r D12r", AT(A), AT(B), AT(C), AT(D),
+         3, 5, 0, bf16, NULL, .logits_stride = 9, .d_logits_stride = 7);
     op_work total = cross_entropy_work(
-        &(cross_entropy_args){AT(A), NULL, AT(C), AT(D), 3, 5, 0, DTYPE_F32, AT(E)});
+        &(cross_entropy_args){AT(A), NULL, AT(C), AT(D), 3, 5, 0, DTYPE_F32, AT(E), 0, 0});
     expect_work(&total, "cross_entropy", total.info.cost.flops, total.info.cost.bytes,
                 "A4w E8w C60r D12r");
     WORK(cast, 0, 42, "A14w B28r", AT(A), AT(B), bf16, DTYPE_F32, 7);
@@ -295,7 +311,7 @@ static void launch_layers(rig *r)
 {
     const dtype t = DTYPE_F32;
     float *f = r->f, *g = r->g, *h = r->h, *y = r->y, *z = r->z, *w = r->w;
-    LAUNCHES(matmul, y, f, g, NULL, NULL, 2, 2, 2, 0, false, false, false, t, t);
+    LAUNCHES(matmul, y, f, g, NULL, NULL, 2, 2, 2, 0, 0, 0, false, false, false, t, t);
     LAUNCHES(bias_backward, h, g, 1, 2, 0, false, t);
     LAUNCHES(embedding, y, f, NULL, &r->token, 1, 1, 2, 1, t);
     LAUNCHES(embedding_backward, h, NULL, f, &r->token, 1, 1, 2, 1, 0, NULL, t);
@@ -310,7 +326,7 @@ static void launch_layers(rig *r)
     LAUNCHES(swiglu_backward, y, z, f, f, g, 2, t);
     LAUNCHES(attention, y, z, f, g, h, ONE_HEAD);
     LAUNCHES(attention_backward, w, w + 1, w + 2, f, y, f, g, h, z, ONE_HEAD);
-    LAUNCHES(cross_entropy, y, NULL, f, &r->token, 1, 2, 0, t, NULL);
+    LAUNCHES(cross_entropy, y, NULL, f, &r->token, 1, 2, 0, t, NULL, 0, 0);
 }
 
 static void launch_the_rest(rig *r)

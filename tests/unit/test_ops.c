@@ -407,7 +407,7 @@ TEST(test_allowed_aliasing)
                       .type = t);
         SAME_IN_PLACE(cross_entropy, d_logits, logits, in, bytes, .loss = &loss[loss[0] != 0],
                       .targets = TARGETS, .rows = ROWS, .vocab = COLS, .type = t);
-        CALL(o, s, cross_entropy, &loss[2], NULL, in, TARGETS, ROWS, COLS, 0, t, NULL);
+        CALL(o, s, cross_entropy, &loss[2], NULL, in, TARGETS, ROWS, COLS, 0, t, NULL, 0, 0);
         expect_same_bits(&loss[1], &loss[0], 1, "loss", "d_logits == logits");
         expect_same_bits(&loss[2], &loss[0], 1, "loss", "without d_logits");
         fill_as(DTYPE_F32, 1, in, N), fill_as(DTYPE_F32, 3, d, N);
@@ -425,11 +425,11 @@ TEST(test_loss_in_two_calls)
         double total = 0.0;
         enum { FIRST = 2 };
         CALL(ops_table(t), s, cross_entropy, loss, out[0], in, TARGETS, ROWS, COLS, 0, DTYPE_F32,
-             NULL);
+             NULL, 0, 0);
         for (int part = 0; part < 2; part++)
             CALL(ops_table(t), s, cross_entropy, loss + 1, out[1] + part * FIRST * COLS,
                  in + part * FIRST * COLS, TARGETS + part * FIRST, part ? ROWS - FIRST : FIRST,
-                 COLS, 0, DTYPE_F32, &total);
+                 COLS, 0, DTYPE_F32, &total, 0, 0);
         expect_same_bits(out[1], out[0], N, "cross_entropy", "in two calls");
         expect_same_bits(&loss[1], &loss[0], 1, "loss", "in two calls");
     }
