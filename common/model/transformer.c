@@ -153,6 +153,7 @@ fsdp_status linear(const layer *l, const ops *o, stream *s, const layer_io *io,
     size_t n_in, n_out;
     const int bias = find_linear(l, a->weight, a->in_out, &n_in, &n_out);
     return o->matmul(s, &(matmul_args){.out = a->y,
+                                       .out_stride = a->y_stride,
                                        .a = a->x,
                                        .b = io->params[a->weight],
                                        .trans_b = !a->in_out,
@@ -171,9 +172,11 @@ fsdp_status linear_backward(const layer *l, const ops *o, stream *s, const layer
     const size_t rows = io->batch * io->seq_len;
     size_t n_in, n_out;
     const int bias = find_linear(l, g->weight, g->in_out, &n_in, &n_out);
+    FSDP_ASSERT(g->d_y_stride == 0 || (!g->in_out && bias == NO_PARAM));
     if (io->grads[g->weight] != NULL)
         TRY(o->matmul(s, &(matmul_args){.out = io->grads[g->weight],
                                         .a = g->in_out ? g->x : g->d_y,
+                                        .a_stride = g->d_y_stride,
                                         .trans_a = true,
                                         .b = g->in_out ? g->d_y : g->x,
                                         .m = g->in_out ? n_in : n_out,
@@ -194,6 +197,7 @@ fsdp_status linear_backward(const layer *l, const ops *o, stream *s, const layer
         return FSDP_OK;
     return o->matmul(s, &(matmul_args){.out = g->d_x,
                                        .a = g->d_y,
+                                       .a_stride = g->d_y_stride,
                                        .b = io->params[g->weight],
                                        .trans_b = g->in_out,
                                        .residual = g->adds ? g->d_x : NULL,

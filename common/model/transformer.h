@@ -8,7 +8,8 @@
  * Between forward and backward, the two ends keep, in elements per token (C width, V vocabulary):
  *
  *     embed  nothing
- *     head   C + V   norm's output, and the gradient of the logits; 2 fp32: mean, rstd.
+ *     head   C + V   norm's output, and the gradient of the logits, whose rows are padded; 2 fp32:
+ *            mean, rstd.
  *            Cross-entropy replaces the logits by the gradient, so backward is two matmuls.
  *            With model.chunk_rows only C: backward computes logits and gradient in scratch */
 #pragma once
@@ -34,10 +35,10 @@ void *room_take(room *from, size_t elems, dtype type);
 typedef struct layer_arrays {
     float *mean, *rstd; /* saved, as the next four: [rows] of the norm of the input */
     void *norm;         /* [rows, C] the norm's output */
-    void *wide;    /* [rows, wide]; head: cross-entropy replaces the logits by their gradient; with
-                      model.chunk_rows only a chunk's rows, in scratch */
-    float *lse;    /* attention: [B, H, T] */
-    void *att;     /* attention: [rows, att] its output */
+    void *wide; /* [rows, wide]; head: with gaps between rows, and cross-entropy replaces the logits
+                   by their gradient; with model.chunk_rows only a chunk's rows, in scratch */
+    float *lse; /* attention: [B, H, T] */
+    void *att;  /* attention: [rows, att] its output */
     void *d_norm;  /* scratch, as the next two: [rows, max(C, att)] the gradient of norm; in
                       attention, the gradient of att before that */
     void *d_wide;  /* [rows, d_wide] */
@@ -89,6 +90,7 @@ fsdp_status norm_backward(const layer *l, const ops *o, stream *s, const layer_i
 
 typedef struct linear_args {
     void *y;              /* [rows, n_out] */
+    size_t y_stride;      /* as matmul_args.out_stride */
     const void *x;        /* [rows, n_in] */
     const void *residual; /* [rows, n_out], or NULL */
     int weight;           /* the layer's parameter */
@@ -104,6 +106,7 @@ typedef struct linear_grad {
     void *d_x; /* [rows, n_in], written if grad_wanted(io, weight). d_x may be x, which is read
                   first, but not d_y */
     const void *d_y, *x;
+    size_t d_y_stride; /* as matmul_args.a_stride; 0 if in_out, or if there is a bias */
     int weight;
     bool in_out, adds; /* adds: to what d_x holds */
 } linear_grad;

@@ -226,7 +226,7 @@ done
 #
 # A layer keeps its output and, for its backward, the mean and deviation of each row and the norm. In addition,
 # attention keeps q, k and v, a logarithm for each row and head, and the output of the heads; MLP keeps the wide array;
-# the model's last layer keeps the gradient of the logits. Layers that run again keep nothing: all segments share one
+# the model's last layer keeps the gradient of the logits, in padded rows. Layers that run again keep nothing: all segments share one
 # buffer for what the largest segment keeps in all its calls, and one for the outputs inside a segment. Layers before
 # the first that trains share two outputs, which backward uses too. Scratch has the size that the layer with the largest
 # need takes; a layer that keeps nothing writes to scratch in its first forward what it would keep.
@@ -253,7 +253,7 @@ activations() {
         function room(elems, bytes) { return 64 * int((elems * bytes + 63) / 64) }
         function max(x, y) { return x > y ? x : y }
         BEGIN {
-            T = 16; V = chunk ? 5000 : 100; heads = n_heads
+            T = 16; V = chunk ? 5056 : 104; heads = n_heads # of 5000 and 100, with gaps
             leaves = reduction == "canonical" ? b : 1
             calls = chunk ? leaves : 1 # of the head
             rows = b * T

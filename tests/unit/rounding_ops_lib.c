@@ -28,6 +28,14 @@ static void store(void *array, size_t elems)
     store_row(array, elems);
 }
 
+/* Rows of `width` elements, `stride` apart; 0: adjacent. */
+static void store_matrix(void *array, size_t rows, size_t width, size_t stride)
+{
+    FSDP_ASSERT_EQ((uintptr_t)array % LAYER_ALIGN_BYTES, 0);
+    for (size_t r = 0; r < rows; r++)
+        store_row((float *)array + r * row_stride(stride, width), width);
+}
+
 static void store_rows(void *array, const attention_shape *h, size_t stride, size_t width)
 {
     for (size_t row = 0; row < h->batch * h->seq_len; row++)
@@ -43,13 +51,14 @@ static void store_rows(void *array, const attention_shape *h, size_t stride, siz
         return FSDP_OK;                                                                            \
     }
 
-STORING(matmul, if (!a->trans_a) store(a->out, a->m * a->n))
+STORING(matmul, if (!a->trans_a) store_matrix(a->out, a->m, a->n, a->out_stride))
 STORING(embedding, store(a->out, a->batch * a->seq_len * a->width))
 STORING(layernorm, store(a->out, a->rows * a->cols))
 STORING(layernorm_backward, store(a->d_in, a->rows * a->cols))
 STORING(gelu, store(a->out, a->elems))
 STORING(gelu_backward, store(a->d_in, a->elems))
-STORING(cross_entropy, if (a->d_logits) store(a->d_logits, a->rows * a->vocab))
+STORING(cross_entropy,
+        if (a->d_logits) store_matrix(a->d_logits, a->rows, a->vocab, a->d_logits_stride))
 STORING(attention, const attention_shape *h = &a->shape;
         store(a->out, h->batch * h->seq_len * h->n_head * h->v_head_dim))
 STORING(attention_backward, const attention_shape *h = &a->shape;

@@ -1,10 +1,11 @@
 /* test_chunk_loss.c -- a head that computes its loss in chunks: the bits of a head without chunks
- * in portable operations. Fast operations differ from these in the products only, to the bit
- * (test_ops.c), and test_ops_double.c bounds every form of a product. */
-#include "tests/unit/unit_lib.h"
+ * in portable operations, and these the bits of the operations on dense logits. Fast operations
+ * differ from these in the products only, to the bit (test_ops.c), and test_ops_double.c bounds
+ * every form of a product. */
 #include <stdlib.h>
 #include <string.h>
 #include "tests/unit/model_lib.h"
+#include "tests/unit/ops_check_lib.h"
 
 enum { BATCH = 3, SEQ = 50, ROWS = BATCH * SEQ, C = 34, V = 301 };
 static const size_t CHUNKS[] = {1, 7, 50, 64, ROWS, 1000};
@@ -75,6 +76,40 @@ TEST(test_same_bits)
             head_free(&h);
         }
         head_free(&whole);
+    }
+}
+
+/* The head's padded rows give the gradients that the operations give for dense logits. */
+TEST(test_padded_rows)
+{
+    for (int t = 0; t < 2; t++) {
+        const dtype type = t ? DTYPE_BF16 : DTYPE_F32;
+        head h;
+        head_run(&h, type, 0);
+        rig *r = &h.r;
+        const layer_io io = rig_io(r, r->m.n_layers - 1);
+        float stats[2][ROWS], d_norms[2][ROWS] = {{0}}, loss;
+        float *d_w = calloc(V * C, sizeof *d_w);
+        void *norm = rig_array(ROWS * C * dtype_bytes(type));
+        void *d_norm = rig_array(ROWS * C * dtype_bytes(type));
+        void *d_in = rig_array(ROWS * C * dtype_bytes(type));
+        CALL(r->o, r->s, layernorm, .out = norm, .mean = stats[0], .rstd = stats[1], .in = io.in,
+             .gain = io.params[0], .bias = io.params[1], .rows = ROWS, .cols = C, .eps = 1e-5f,
+             .type = type);
+        CALL(r->o, r->s, cross_entropy, .loss = &loss, .d_logits = r->logits, .logits = r->logits,
+             .targets = r->targets, .rows = ROWS, .vocab = V, .type = type);
+        CALL(r->o, r->s, matmul, .out = d_w, .a = r->logits, .b = norm, .m = V, .n = C, .k = ROWS,
+             .trans_a = true, .accumulate = true, .type = type);
+        CALL(r->o, r->s, matmul, .out = d_norm, .a = r->logits, .b = io.params[2], .m = ROWS,
+             .n = C, .k = V, .type = type, .out_type = type);
+        CALL(r->o, r->s, layernorm_backward, .d_in = d_in, .d_gain = d_norms[0],
+             .d_bias = d_norms[1], .d_out = d_norm, .in = io.in, .gain = io.params[0],
+             .mean = stats[0], .rstd = stats[1], .rows = ROWS, .cols = C, .type = type);
+        assert_memory_equal(&loss, &h.loss, sizeof loss);
+        assert_memory_equal(d_w, grad_of(&h, 2), V * C * sizeof *d_w);
+        assert_memory_equal(d_in, r->d_out[r->m.n_layers - 2], ROWS * C * dtype_bytes(type));
+        free(norm), free(d_norm), free(d_in), free(d_w);
+        head_free(&h);
     }
 }
 

@@ -136,10 +136,10 @@ static size_t lines(size_t bytes)
 
 /* The bytes that are saved follow the lists at the top of gpt2.c and transformer.h. Backward's
  * scratch is d_norm, the sink, and d_qkv or act, the embedding's the order of its tokens. B=3, T=6,
- * C=6, F=14, H=2, V=11. */
+ * C=6, F=14, H=2; rows of 11 logits are 16 apart. */
 TEST(test_layer_bytes)
 {
-    enum { ROWS = BATCH * SEQ, C = 6, F = 14, V = 11, H = 2 };
+    enum { ROWS = BATCH * SEQ, C = 6, F = 14, V = 16, H = 2 };
     model m;
     OK(model_create(&RIG_SMALL, &m));
     for (dtype type = DTYPE_F32; type <= DTYPE_BF16; type++) {
@@ -159,6 +159,29 @@ TEST(test_layer_bytes)
         }
     }
     model_free(&m);
+}
+
+/* Rows of logits begin at multiples of 64 elements, or of 8 if that would take over 3 % more. */
+TEST(test_rows_of_logits)
+{
+    static const size_t STRIDES[][2] = {{1, 8},       {65, 72},     {128, 128},     {257, 264},
+                                        {1000, 1024}, {1025, 1032}, {50257, 50304}, {50304, 50304}};
+    for (size_t i = 0; i < sizeof STRIDES / sizeof *STRIDES; i++) {
+        enum { ROWS = 64, C = 6 };
+        model_config c = RIG_SMALL;
+        c.vocab_size = STRIDES[i][0];
+        model m;
+        OK(model_create(&c, &m));
+        const layer *head = &m.layers[m.n_layers - 1];
+        const size_t logits = ROWS * STRIDES[i][1] * sizeof(float);
+        assert_int_equal(head->bytes(head, ROWS, DTYPE_F32).saved, ROWS * (2 + C) * 4 + logits);
+        m.chunk_rows = 16;
+        const size_t d_norm = ROWS * C * 4 + lines(2 * C * 4), norm = ROWS * (2 + C) * 4;
+        assert_int_equal(head->bytes(head, ROWS, DTYPE_F32).saved, norm);
+        assert_int_equal(head->bytes(head, ROWS, DTYPE_F32).scratch,
+                         (norm > d_norm ? norm : d_norm) + logits / 4 + lines(sizeof(double)));
+        model_free(&m);
+    }
 }
 
 int main(void)
