@@ -97,8 +97,7 @@ TEST(test_missing_barriers_show)
     }
 }
 
-/* ---- free blocks ------------------------------------------------------------------------------
- */
+/* ---- free blocks ---------------------------------------------------------------------------- */
 
 static unsigned gets(void)
 {
@@ -171,8 +170,7 @@ TEST(test_free_blocks_stay_with_their_stream)
 }
 
 /* A block that another stream has freed but not reached: the ledger counts it; a request waits for
- * it on the stream, not on the host, and counts it once; a block that needs no wait is preferred.
- */
+ * it on the stream, not on the host, and counts it once; one that needs no wait is preferred. */
 TEST(test_requests_wait_for_another_streams_free)
 {
     enum { BYTES = 1000 };
