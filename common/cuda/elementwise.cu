@@ -1,6 +1,6 @@
-/* elementwise.cu -- operations on single elements, for both tables: one thread per element, with
- * the functions of the CPU (ops/row_*.h), so that the bits equal the CPU's. Also rope: one thread
- * for the pairs of all heads that are rotated by one angle. */
+/* elementwise.cu -- operations on single elements, for both tables (gelu: portable): one
+ * thread per element, with the functions of the CPU (ops/row_*.h), so that the bits equal the
+ * CPU's. Also rope: one thread for the pairs of all heads that are rotated by one angle. */
 #include "common/cuda/kernels.h"
 #include "common/cuda/launch.h"
 #include "common/cuda/range_blocks.h"
@@ -9,27 +9,27 @@
 #include "common/ops/row_image.h"
 
 /* ELEMENT(op) { ... } -- the body of operation op for element i, with arguments *a.
- * ELEMENTWISE(op) -- defines cuda_op, which runs the body for each element. ELEMENTS(op, type) --
- * the same with the CPU's op_at, which takes a.type. */
+ * ELEMENTWISE(op) -- defines cuda_op, which runs the body for each element. ELEMENTS(table, op,
+ * type) -- defines table_op, with the CPU's op_at, which takes a.type. */
 #define ELEMENT(op) static __device__ inline void op##_at(const op##_args *a, size_t i)
-#define EACH_ELEMENT(op, ...)                                                                      \
+#define EACH_ELEMENT(table, op, ...)                                                               \
     __global__ void op##_kernel(op##_args a)                                                       \
     {                                                                                              \
         const size_t i = global_thread();                                                          \
         if (i < a.elems)                                                                           \
             op##_at(__VA_ARGS__);                                                                  \
     }                                                                                              \
-    OPERATION(cuda, op, op##_kernel, blocks_of(a->elems), BLOCK_THREADS, *a)
-#define ELEMENTWISE(op)    EACH_ELEMENT(op, &a, i)
-#define ELEMENTS(op, type) EACH_ELEMENT(op, &a, i, a.type)
+    OPERATION(table, op, op##_kernel, blocks_of(a->elems), BLOCK_THREADS, *a)
+#define ELEMENTWISE(op)           EACH_ELEMENT(cuda, op, &a, i)
+#define ELEMENTS(table, op, type) EACH_ELEMENT(table, op, &a, i, a.type)
 
-ELEMENTS(gelu, type)
-ELEMENTS(gelu_backward, type)
-ELEMENTS(relu, type)
-ELEMENTS(relu_backward, type)
-ELEMENTS(swiglu, type)
-ELEMENTS(swiglu_backward, type)
-ELEMENTS(add, round_to)
+ELEMENTS(portable, gelu, type)
+ELEMENTS(portable, gelu_backward, type)
+ELEMENTS(cuda, relu, type)
+ELEMENTS(cuda, relu_backward, type)
+ELEMENTS(cuda, swiglu, type)
+ELEMENTS(cuda, swiglu_backward, type)
+ELEMENTS(cuda, add, round_to)
 
 /* ---- rope ------------------------------------------------------------------------------------ */
 

@@ -42,7 +42,7 @@ static __device__ inline top_sum top_sum_add(top_sum a, const float *x, size_t n
 static __device__ inline void load_part(float *x, const void *row, size_t i, size_t vocab,
                                         bool at_once, dtype type)
 {
-    const size_t n = vector_elems(type);
+    const size_t n = part_elems(VECTOR, type);
     if (at_once && i + n <= vocab)
         load(x, row, i, n, true, type);
     else
@@ -52,7 +52,7 @@ static __device__ inline void load_part(float *x, const void *row, size_t i, siz
 static __device__ inline void store_part(void *row, size_t i, const float *x, size_t vocab,
                                          bool at_once, dtype type)
 {
-    const size_t n = vector_elems(type);
+    const size_t n = part_elems(VECTOR, type);
     if (at_once && i + n <= vocab)
         store(row, i, x, n, true, type);
     else
@@ -78,7 +78,7 @@ static __device__ inline void loss_row(const loss_job *j, dtype type)
 {
     const cross_entropy_args *a = &j->args;
     const size_t r = blockIdx.x, target = (size_t)a->targets[r];
-    const size_t n = vector_elems(type), mine = threadIdx.x * n, step = BLOCK_THREADS * n;
+    const size_t n = part_elems(VECTOR, type), mine = threadIdx.x * n, step = BLOCK_THREADS * n;
     const void *logits = logits_row(a, r, type);
     void *d_logits = d_logits_row(a, r, type);
     const bool at_once = ((uintptr_t)logits | (uintptr_t)d_logits) % PART_BYTES == 0;

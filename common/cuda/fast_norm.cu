@@ -22,33 +22,6 @@
 
 enum { ROW_WARPS = 4, NORM_THREADS = ROW_WARPS * WARP_LANES }; /* a block; a warp has one row */
 
-/* ---- parts of a row -------------------------------------------------------------------------- */
-
-/* A lane's part of a row: one element, or 16 bytes, which are loaded one by one or at once. */
-typedef enum part_kind { ELEMENT, ELEMENTS, VECTOR } part_kind;
-
-/* BY_PART -- BY_TYPE, and the part's kind is a constant before the type. */
-#define BY_PART(f, kind, type, ...)                                                                \
-    ((kind) == VECTOR     ? BY_TYPE(f, type, __VA_ARGS__, VECTOR)                                  \
-     : (kind) == ELEMENTS ? BY_TYPE(f, type, __VA_ARGS__, ELEMENTS)                                \
-                          : BY_TYPE(f, type, __VA_ARGS__, ELEMENT))
-
-static __host__ __device__ inline size_t part_elems(part_kind kind, dtype type)
-{
-    return kind == ELEMENT ? 1 : vector_elems(type);
-}
-
-/* The kind for rows of `cols` elements. arrays [n]; NULL: there is none. */
-static part_kind part_kind_for(size_t cols, dtype type, const void *const *arrays, int n)
-{
-    uintptr_t bits = 0;
-    for (int i = 0; i < n; i++)
-        bits |= (uintptr_t)arrays[i];
-    if (cols % part_elems(VECTOR, type) != 0)
-        return ELEMENT;
-    return bits % PART_BYTES == 0 ? VECTOR : ELEMENTS;
-}
-
 /* ---- layernorm ------------------------------------------------------------------------------- */
 
 static __device__ inline void normalise_row(const layernorm_args *a, size_t r, part_kind kind,

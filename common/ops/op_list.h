@@ -90,8 +90,8 @@ OP(swiglu_backward, BOTH, BOTH, YES,  a->type, a->elems, 14 * n,
    WRITES(d_gate, n, type) WRITES(d_up, n, type)
    READS(d_out, n, type) READS(gate, n, type) READS(up, n, type))
 
-OP(gelu, BOTH, BOTH, YES,  a->type, a->elems, 9 * n, WRITES(out, n, type) READS(in, n, type))
-OP(gelu_backward, BOTH, BOTH, YES,  a->type, a->elems, 19 * n,
+OP(gelu, BOTH, EACH, YES,  a->type, a->elems, 9 * n, WRITES(out, n, type) READS(in, n, type))
+OP(gelu_backward, BOTH, EACH, YES,  a->type, a->elems, 19 * n,
    WRITES(d_in, n, type) READS(d_out, n, type) READS(in, n, type))
 
 /* n: the elements of forward's output, in backward too. */

@@ -488,7 +488,7 @@ static bool is_cuda(void)
 TEST(test_fault)
 {
     need_sim(NULL);
-    const char *text = output_of("fault", is_cuda() ? "FSDP_SIM_FAULT=gelu_kernel:2"
+    const char *text = output_of("fault", is_cuda() ? "FSDP_SIM_FAULT=fast_gelu_kernel:2"
                                                     : "FSDP_SIM_FAULT=aclnnGeluV2:2");
     expect_output(
         text, is_cuda() ? "sync: FSDP_EDEVICE\nwords: GPU 0 failed: an illegal memory access was "

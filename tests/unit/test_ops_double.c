@@ -661,6 +661,113 @@ EMPTY_AFTER(test_no_rows)
     }
 }
 
+/* ---- gelu and swiglu ------------------------------------------------------------------------- */
+
+static double logistic(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+/* What an activation and its gradient make of x, for one element. u is at least half a unit in the
+ * last place for each rounding. Twice the argument of gelu's tanh is z, its derivative z'.
+ *   gate = logistic(z)      7 roundings of z change it by at most 7 u z gate (1 - gate) <= 1.6 u;
+ *                           with the function's last places: 4 u
+ *   gate (1 - gate) x z'    5 u |x z'|, and 6 u for roundings of itself, which is below 1.2
+ *   swiglu                  likewise, with z = x; an NPU stores its first product */
+static void check_activations(size_t n, dtype type)
+{
+    const double first = strncmp(target->name, "npu", 3) == 0 ? rounding_of(type) : 0;
+    array *x = array_new(2, n, type), *up = array_new(1, n, type), *d = array_new(1, n, type);
+    array *out[5];
+    expected *want[5];
+    for (int i = 0; i < 5; i++)
+        out[i] = array_new((double)NAN, n, type), want[i] = expected_new(n);
+    for (size_t i = 0; i < n; i++) {
+        const double v = x->x[i], scale = sqrt(8 / acos(-1)), of_v = logistic(v);
+        const double gate = logistic(scale * (v + 0.044715 * v * v * v));
+        const double xz = v * scale * (1 + 3 * 0.044715 * v * v), dx = d->x[i] * v;
+        want[0][i] = (expected){v * gate, 4 * unit * fabs(v)};
+        want[1][i] = (expected){d->x[i] * (gate + gate * (1 - gate) * xz),
+                                fabs(d->x[i]) * unit * (11 + 5 * fabs(xz))};
+        want[2][i] = (expected){v * of_v * up->x[i], 6 * unit * fabs(v * up->x[i])};
+        want[3][i] = (expected){d->x[i] * up->x[i] * of_v * (1 + v * (1 - of_v)),
+                                16 * unit * fabs(d->x[i] * up->x[i]) * (1 + fabs(v))};
+        want[4][i] = (expected){dx * of_v, 6 * unit * fabs(dx)};
+        for (int k = 2; k < 5; k++)
+            want[k][i].error += first * fabs(want[k][i].value);
+    }
+    CALL(o, s, gelu, out[0]->ptr, x->ptr, n, type);
+    CALL(o, s, gelu_backward, out[1]->ptr, d->ptr, x->ptr, n, type);
+    CALL(o, s, swiglu, out[2]->ptr, x->ptr, up->ptr, n, type);
+    CALL(o, s, swiglu_backward, out[3]->ptr, out[4]->ptr, d->ptr, x->ptr, up->ptr, n, type);
+    for (int i = 0; i < 5; i++)
+        expect_near(out[i], want[i],
+                    (const char *[]){"gelu", "gelu_backward", "swiglu", "d_gate", "d_up"}[i]);
+    arrays_free();
+}
+
+EMPTY_AFTER(test_activations)
+{
+    for (size_t t = 0; t < 2; t++)
+        for (size_t n = 0; n < 40; n++)
+            check_activations(n < 39 ? n : 5000, TYPES[t]);
+}
+
+enum { ACTIVATIONS = 45, INPUTS = 3, OUTPUTS = 5, ALL = INPUTS + OUTPUTS };
+
+/* Activations of the first `elems` of some values: the bytes of all outputs, which the caller
+ * frees. Array number `which` begins `moved` elements after an aligned address; ALL: every one. */
+static char *activations_at(size_t elems, size_t moved, int which, dtype type)
+{
+    const size_t bytes = ACTIVATIONS * dtype_bytes(type);
+    char *host = malloc(OUTPUTS * bytes);
+    const void *in[INPUTS];
+    void *out[OUTPUTS];
+    for (int i = 0; i < INPUTS; i++)
+        in[i] = moved_copy(ACTIVATIONS, which == ALL || which == i ? moved : 0, type);
+    for (int i = 0; i < OUTPUTS; i++) {
+        const size_t by = which == ALL || which == INPUTS + i ? moved : 0;
+        out[i] =
+            (char *)array_new((double)NAN, ACTIVATIONS + by, type)->ptr + by * dtype_bytes(type);
+    }
+    CALL(o, s, gelu, out[0], in[0], elems, type);
+    CALL(o, s, gelu_backward, out[1], in[1], in[0], elems, type);
+    CALL(o, s, swiglu, out[2], in[0], in[2], elems, type);
+    CALL(o, s, swiglu_backward, out[3], out[4], in[1], in[0], in[2], elems, type);
+    for (int i = 0; i < OUTPUTS; i++)
+        OK(device_download(s, host + (size_t)i * bytes, out[i], bytes));
+    OK(stream_sync(s));
+    arrays_free();
+    return host;
+}
+
+/* Elements have the bits of `all`, and those after the first `elems` are not written. */
+static void expect_activations(const char *all, size_t elems, size_t moved, int which, dtype type)
+{
+    const size_t bytes = ACTIVATIONS * dtype_bytes(type), written = elems * dtype_bytes(type);
+    char *got = activations_at(elems, moved, which, type), *old = activations_at(0, 0, ALL, type);
+    for (size_t i = 0; i < OUTPUTS; i++) {
+        assert_memory_equal(got + i * bytes, all + i * bytes, written);
+        assert_memory_equal(got + i * bytes + written, old + i * bytes + written, bytes - written);
+    }
+    free(got), free(old);
+}
+
+/* An element's bits depend neither on its index nor on where any array begins. */
+EMPTY_AFTER(test_activations_anywhere)
+{
+    for (size_t t = 0; t < 2; t++) {
+        char *all = activations_at(ACTIVATIONS, 0, ALL, TYPES[t]);
+        for (size_t i = 1; i <= ACTIVATIONS; i++)
+            expect_activations(all, i, 0, ALL, TYPES[t]);
+        for (size_t moved = 1; moved < 9; moved++)
+            expect_activations(all, ACTIVATIONS, moved, ALL, TYPES[t]);
+        for (int which = 0; which < ALL; which++)
+            expect_activations(all, ACTIVATIONS, 1, which, TYPES[t]);
+        free(all);
+    }
+}
+
 /* ---- cross_entropy --------------------------------------------------------------------------- */
 
 /* A difference of logits is rounded once. The exponential turns that into a relative error, u |x -
