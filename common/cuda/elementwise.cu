@@ -1,4 +1,4 @@
-/* elementwise.cu -- operations on single elements, for both tables (gelu: portable): one
+/* elementwise.cu -- operations on single elements, for both tables (gelu and swiglu: portable): one
  * thread per element, with the functions of the CPU (ops/row_*.h), so that the bits equal the
  * CPU's. Also rope: one thread for the pairs of all heads that are rotated by one angle. */
 #include "common/cuda/kernels.h"
@@ -27,8 +27,8 @@ ELEMENTS(portable, gelu, type)
 ELEMENTS(portable, gelu_backward, type)
 ELEMENTS(cuda, relu, type)
 ELEMENTS(cuda, relu_backward, type)
-ELEMENTS(cuda, swiglu, type)
-ELEMENTS(cuda, swiglu_backward, type)
+ELEMENTS(portable, swiglu, type)
+ELEMENTS(portable, swiglu_backward, type)
 ELEMENTS(cuda, add, round_to)
 
 /* ---- rope ------------------------------------------------------------------------------------ */

@@ -1,4 +1,4 @@
-/* fast_elementwise.cu -- gelu for the fast table: a thread computes 16 bytes of each
+/* fast_elementwise.cu -- gelu and swiglu for the fast table: a thread computes 16 bytes of each
  * array, at once if all arrays are aligned, else one element after the other. An element's bits do
  * not depend on that: the compiler fuses no multiply-add, only fmaf does.
  *
@@ -73,3 +73,33 @@ static __device__ inline void gelu_backward_part(const gelu_backward_args *a, si
 }
 
 IN_PARTS(gelu_backward, AT(d_in) | AT(d_out) | AT(in))
+
+static __device__ inline void swiglu_part(const swiglu_args *a, size_t i, size_t n, dtype type)
+{
+    float x[MOST_ELEMS], up[MOST_ELEMS];
+    load(x, a->gate, i, n, n > 1, type);
+    load(up, a->up, i, n, n > 1, type);
+    for (size_t e = 0; e < n; e++)
+        x[e] *= logistic((float)-LOG2_E * x[e]) * up[e];
+    store(a->out, i, x, n, n > 1, type);
+}
+
+IN_PARTS(swiglu, AT(out) | AT(gate) | AT(up))
+
+static __device__ inline void swiglu_backward_part(const swiglu_backward_args *a, size_t i,
+                                                   size_t n, dtype type)
+{
+    float d[MOST_ELEMS], x[MOST_ELEMS], up[MOST_ELEMS];
+    load(d, a->d_out, i, n, n > 1, type);
+    load(x, a->gate, i, n, n > 1, type);
+    load(up, a->up, i, n, n > 1, type);
+    for (size_t e = 0; e < n; e++) {
+        const float s = logistic((float)-LOG2_E * x[e]);
+        up[e] *= d[e] * s * fmaf(x[e], 1.0f - s, 1.0f);
+        d[e] *= x[e] * s;
+    }
+    store(a->d_up, i, d, n, n > 1, type);
+    store(a->d_gate, i, up, n, n > 1, type);
+}
+
+IN_PARTS(swiglu_backward, AT(d_gate) | AT(d_up) | AT(d_out) | AT(gate) | AT(up))

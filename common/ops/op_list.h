@@ -84,9 +84,9 @@ OP(rope, BOTH, BOTH, YES,  a->type, a->batch * a->seq_len * a->n_head * a->head_
    REQUIRES(a->head_dim % 2 == 0 && a->head_dim <= 2 * ROPE_MAX_PAIRS)
    WRITES_PART(x, 2 * n, span_of(a->batch * a->seq_len, a->stride, a->n_head * a->head_dim), type))
 
-OP(swiglu, BOTH, BOTH, YES,  a->type, a->elems, 5 * n,
+OP(swiglu, BOTH, EACH, YES,  a->type, a->elems, 5 * n,
    WRITES(out, n, type) READS(gate, n, type) READS(up, n, type))
-OP(swiglu_backward, BOTH, BOTH, YES,  a->type, a->elems, 14 * n,
+OP(swiglu_backward, BOTH, EACH, YES,  a->type, a->elems, 14 * n,
    WRITES(d_gate, n, type) WRITES(d_up, n, type)
    READS(d_out, n, type) READS(gate, n, type) READS(up, n, type))
 
