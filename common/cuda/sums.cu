@@ -68,7 +68,8 @@ static __device__ inline void sum_element(const sum_args *a, size_t i, dtype typ
         ((float *)r->root)[i] = sum;
 }
 
-__global__ void sum_kernel(sum_args a)
+/* The pointers stay in constant memory: CUDA 11.8 would copy all for each thread, to index them. */
+__global__ void sum_kernel(const __grid_constant__ sum_args a)
 {
     const size_t i = global_thread();
     if (i < a.run.elems)

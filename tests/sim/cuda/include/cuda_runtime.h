@@ -11,6 +11,7 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__    __attribute__((noinline))
 #define __launch_bounds__(...)
+#define __grid_constant__
 /* A process runs one block at a time; kernel.cc fills this section with NaN before each block. */
 #define __shared__ static __attribute__((section("sim_shared"), aligned(16)))
 
