@@ -39,12 +39,14 @@ $(CUDA_CU:%.cu=$(BUILD)/cuda/%.o): $(BUILD)/cuda/%.o: %.cu $(BUILD)/cuda/flags
 	$(SAY) NVCC $<
 	$(Q)$(CUDA_CXX) $(CUDA_CODE) -MMD -MP -c -o $@ $<
 
-# The kernels before the assembler, where a division is still one instruction: for tests/tools/cuda_sass.sh.
-$(CUDA_CU:%.cu=$(BUILD)/cuda/%.ptx): $(BUILD)/cuda/%.ptx: %.cu $(BUILD)/cuda/flags
+# For tests/tools/cuda_sass.sh: the kernels before the assembler, where a division is still one instruction, and what they need.
+$(CUDA_CU:%.cu=$(BUILD)/cuda/%.ptx): $(BUILD)/cuda/%.ptx: %.cu $(BUILD)/cuda/flags $(wildcard common/*/*.h)
 	@mkdir -p $(@D)
 	$(SAY) PTX $<
-	$(Q)$(CUDA_CXX) -arch=compute_$(newest) -ptx -o $@ $<
-cuda-ptx: $(patsubst %.cu,$(BUILD)/cuda/%.ptx,$(filter-out common/cuda/fast_%,$(CUDA_CU)))
+	$(Q)$(CUDA_CXX) -arch=compute_90 -ptx -o $@ $<
+$(CUDA_CU:%.cu=$(BUILD)/cuda/%.usage): %.usage: %.ptx
+	$(Q)$(CUDA_CXX) -arch=sm_90 -cubin -Xptxas -v -o $*.cubin $< 2>$@ || { cat $@ && rm $@ && false; }
+cuda-ptx: $(CUDA_CU:%.cu=$(BUILD)/cuda/%.usage)
 
 $(BUILD)/fsdp_cuda.so: $(CUDA_OBJ:%=$(BUILD)/cuda/%)
 	$(SAY) LINK $@
