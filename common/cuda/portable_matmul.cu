@@ -89,7 +89,8 @@ static __device__ inline void matmul_tile(const matmul_args *m, dtype type)
         }
 }
 
-__global__ void matmul_kernel(matmul_args m)
+/* Two blocks fit on a processor: the compiler may use half of its registers. */
+__global__ void __launch_bounds__(BLOCK_THREADS, 2) matmul_kernel(matmul_args m)
 {
     BY_TYPE(matmul_tile, m.type, &m);
 }
