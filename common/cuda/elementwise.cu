@@ -80,7 +80,7 @@ ELEMENTWISE(scale)
 /* RANGES_OF(op, of_range) -- like ELEMENTWISE, for the elements of a->ranges: each range has blocks
  * of its own. */
 #define RANGES_OF(op, of_range)                                                                    \
-    __global__ void op##_kernel(op##_args a, range_blocks ranges)                                  \
+    __global__ void op##_kernel(op##_args a, const __grid_constant__ range_blocks ranges)          \
     {                                                                                              \
         int n = 0;                                                                                 \
         while (blockIdx.x >= ranges.end[n])                                                        \

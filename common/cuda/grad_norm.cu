@@ -59,7 +59,8 @@ static __device__ inline void add_digit(rsum *sum, int64_t of_warp[WARPS][RSUM_B
         atomicAdd((unsigned long long *)&sum->bin[i], (unsigned long long)digit);
 }
 
-__global__ void sum_squares_kernel(sum_squares_args a, range_blocks ranges, unsigned *count)
+__global__ void sum_squares_kernel(sum_squares_args a, const __grid_constant__ range_blocks ranges,
+                                   unsigned *count)
 {
     __shared__ int64_t of_warp[WARPS][RSUM_BINS];
     rsum mine;

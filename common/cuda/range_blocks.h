@@ -1,4 +1,5 @@
-/* range_blocks.h -- ranges of an array (ops/ranges.h) as an argument of kernels. For .cu files. */
+/* range_blocks.h -- ranges of an array (ops/ranges.h) as a __grid_constant__ argument of kernels,
+ * which CUDA 11.8 would else copy for each thread. For .cu files. */
 #pragma once
 #include "common/cuda/launch.h"
 #include "common/ops/ranges.h"

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include "common/model/family.h"
 #include "common/ops/op_work.h"
+#include "common/ops/ranges.h"
 #include "tests/unit/target_lib.h"
 
 enum { STEPS = 20 };
@@ -13,12 +14,16 @@ enum { STEPS = 20 };
 #define ADAMW_ORDER(name, ...)                                                                     \
     static fsdp_status name##_kernel(void *args, int n_threads)                                    \
     {                                                                                              \
-        const adamw_args *a = args;                                                                \
-        for (size_t i = 0; i < a->elems; i++) {                                                    \
-            const float g = a->grad[i] * (a->grad_coef ? *a->grad_coef : 1.0f);                    \
-            float p = a->param[i] * (1.0f - a->decay), m = a->m[i], v = a->v[i];                   \
-            __VA_ARGS__                                                                            \
-            a->param[i] = p, a->m[i] = m, a->v[i] = v;                                             \
+        const adamw_args *all = args;                                                              \
+        decay_range r;                                                                             \
+        for (int next = 0; range_next(&all->ranges, &next, 0, all->elems, &r);) {                  \
+            const adamw_args part = adamw_of_range(all, r), *a = &part;                            \
+            for (size_t i = 0; i < a->elems; i++) {                                                \
+                const float g = a->grad[i] * (a->grad_coef ? *a->grad_coef : 1.0f);                \
+                float p = a->param[i] * (1.0f - a->decay), m = a->m[i], v = a->v[i];               \
+                __VA_ARGS__                                                                        \
+                a->param[i] = p, a->m[i] = m, a->v[i] = v;                                         \
+            }                                                                                      \
         }                                                                                          \
         return FSDP_OK;                                                                            \
     }                                                                                              \
