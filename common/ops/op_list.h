@@ -154,22 +154,23 @@ OP(add, BOTH, BOTH, YES,  DTYPE_F32, a->elems, n,
 
 OP(scale, BOTH, BOTH, YES,  DTYPE_F32, a->elems, n, DELIVERS(x, n, type, true))
 
-OP(sum_squares, BOTH, BOTH, YES,  DTYPE_F32, a->elems, 2 * n, WRITES_ONE(sum) READS(x, n, type))
+OP(sum_squares, BOTH, BOTH, YES,  DTYPE_F32, range_elems(&a->ranges, a->elems), 2 * n,
+   WRITES_ONE(sum) READS_PART(x, n, a->elems, type))
 
 OP(clip_coef, BOTH, BOTH, YES,  DTYPE_F32, 1, 4 * n,
    WRITES(norm, 1, type) WRITES(coef, 1, type) READS(sum, RSUM_BINS, DTYPE_I64))
 
-OP(adamw, BOTH, BOTH, YES,  DTYPE_F32, a->elems, 16 * n,
-   DELIVERS(param, n, type, true) DELIVERS(m, n, type, true) DELIVERS(v, n, type, true)
-   READS(grad, n, type) READS_ONE(grad_coef))
+OP(adamw, BOTH, BOTH, YES,  DTYPE_F32, range_elems(&a->ranges, a->elems), 16 * n,
+   WRITES_PART(param, 2 * n, a->elems, type) WRITES_PART(m, 2 * n, a->elems, type) WRITES_PART(v, 2 * n, a->elems, type)
+   READS_PART(grad, n, a->elems, type) READS_ONE(grad_coef))
 
-OP(sgd, BOTH, BOTH, YES,  DTYPE_F32, a->elems,
+OP(sgd, BOTH, BOTH, YES,  DTYPE_F32, range_elems(&a->ranges, a->elems),
    (a->state[0] == NULL ? 5 : a->config.nesterov ? 9 : 7) * n,
-   DELIVERS(param, n, type, true) DELIVERS(state[0], IF(state[0], n), type, true)
-   READS(grad, n, type) READS_ONE(grad_coef))
+   WRITES_PART(param, 2 * n, a->elems, type) WRITES_PART(state[0], IF(state[0], 2 * n), IF(state[0], a->elems), type)
+   READS_PART(grad, n, a->elems, type) READS_ONE(grad_coef))
 
-OP(adadelta, BOTH, BOTH, YES,  DTYPE_F32, a->elems, 19 * n,
-   DELIVERS(param, n, type, true) DELIVERS(state[0], n, type, true)
-   DELIVERS(state[1], n, type, true) READS(grad, n, type) READS_ONE(grad_coef))
+OP(adadelta, BOTH, BOTH, YES,  DTYPE_F32, range_elems(&a->ranges, a->elems), 19 * n,
+   WRITES_PART(param, 2 * n, a->elems, type) WRITES_PART(state[0], 2 * n, a->elems, type)
+   WRITES_PART(state[1], 2 * n, a->elems, type) READS_PART(grad, n, a->elems, type) READS_ONE(grad_coef))
 /* clang-format on */
 #undef OP

@@ -1,5 +1,6 @@
 /* op_work.c -- see op_work.h. The formulas are in op_list.h; here is what their words mean. */
 #include "common/ops/op_work.h"
+#include "common/ops/ranges.h"
 
 /* ---- a call's name, cost and accesses -------------------------------------------------------- */
 

@@ -30,6 +30,16 @@ static inline bool range_next(const range_table *t, int *i, size_t begin, size_t
     return false;
 }
 
+/* range_elems -- how many of the array's elements are in ranges. */
+static inline size_t range_elems(const range_table *t, size_t elems)
+{
+    size_t n = 0;
+    decay_range r;
+    for (int i = 0; range_next(t, &i, 0, elems, &r);)
+        n += r.elems;
+    return n;
+}
+
 /* sum_squares_of_range -- the arguments for r alone, one of the ranges that range_next finds. */
 ROW_FN sum_squares_args sum_squares_of_range(const sum_squares_args *a, decay_range r)
 {
