@@ -23,7 +23,9 @@ typedef struct ckpt_work {
     float *values;      /* [the longest shard_elems] the values of packed pieces */
     ckpt_piece *packed; /* [slots of all units] the pieces of one unit, listed by ckpt_pack */
     ckpt_piece *pieces; /* [slots of all units] the pieces of this rank's slices, unit by unit */
-    int *unit_begin;    /* [n_units + 1] where each unit's pieces begin in `pieces` */
+    ckpt_piece
+        *saved; /* [slots of all units] those of `pieces` that are saved, as the file has them */
+    int *unit_begin; /* [n_units + 1] where each unit's pieces begin in `pieces` */
 } ckpt_work;
 
 static void work_free(ckpt_work *w)
@@ -32,6 +34,7 @@ static void work_free(ckpt_work *w)
     free(w->values);
     free(w->packed);
     free(w->pieces);
+    free(w->saved);
     free(w->unit_begin);
 }
 
@@ -42,13 +45,23 @@ static fsdp_status work_alloc(const fsdp *f, ckpt_work *w)
                      .values = malloc(fsdp_most_shard_elems(f) * sizeof *w->values),
                      .packed = calloc(slots, sizeof *w->packed),
                      .pieces = calloc(slots, sizeof *w->pieces),
+                     .saved = calloc(slots, sizeof *w->saved),
                      .unit_begin = calloc((size_t)f->n_units + 1, sizeof *w->unit_begin)};
-    if (w->shard && w->values && w->packed && w->pieces && w->unit_begin)
+    if (w->shard && w->values && w->packed && w->pieces && w->saved && w->unit_begin)
         return FSDP_OK;
     return ckpt_no_memory();
 }
 
 /* ---- saving ---------------------------------------------------------------------------------- */
+
+/* The same piece, counted in the whole parameter; elems 0 if another rank saves it. */
+static ckpt_piece in_whole(const fsdp *f, ckpt_piece piece)
+{
+    const param_cut *cut = &f->run.m->params[piece.param].cut;
+    piece.begin += cut->begin;
+    piece.elems = cut->elsewhere ? 0 : piece.elems;
+    return piece;
+}
 
 /* List the pieces that this rank's file will hold: the pieces of its world slices. */
 static fsdp_status list_pieces(const fsdp *f, ckpt_work *w)
@@ -105,8 +118,11 @@ static fsdp_status write_slice(fsdp_optimizer *o, int u, int k, ckpt_work *w, ck
     const ckpt_piece *mine = w->pieces + w->unit_begin[u];
     TRY(check_packed(&packed, mine, w->unit_begin[u + 1] - w->unit_begin[u]));
     const float *values = packed.values;
-    for (int i = 0; i < packed.n_pieces; values += mine[i++].elems)
-        TRY(ckpt_out_write(out, &mine[i], k, values));
+    for (int i = 0; i < packed.n_pieces; values += mine[i++].elems) {
+        const ckpt_piece piece = in_whole(f, mine[i]);
+        if (piece.elems > 0)
+            TRY(ckpt_out_write(out, &piece, k, values));
+    }
     return FSDP_OK;
 }
 
@@ -120,7 +136,11 @@ fsdp_status ckpt_save(fsdp_optimizer *o, ckpt_store *to, int64_t next_step)
         status = list_pieces(f, &w);
     status = comm_agree(to->world, status);
     if (status == FSDP_OK) {
-        ckpt_pieces list = {.pieces = w.pieces, .n_pieces = w.unit_begin[f->n_units]};
+        ckpt_pieces list = {.pieces = w.saved};
+        for (int i = 0; i < w.unit_begin[f->n_units]; i++) {
+            w.saved[list.n_pieces] = in_whole(f, w.pieces[i]);
+            list.n_pieces += w.saved[list.n_pieces].elems > 0;
+        }
         status = ckpt_save_begin(to, next_step, &list, &out);
         for (int k = 0; k <= to->optimizer->n_states; k++)
             for (int u = 0; u < f->n_units && status == FSDP_OK; u++)
@@ -151,38 +171,38 @@ typedef struct unit_load {
     size_t n_elems;
 } unit_load;
 
-/* Read elements [begin, end) of the entry's parameter, which lie in the shard, and unpack them. */
-static fsdp_status unpack_entry(const ckpt_source *from, const ckpt_entry *e, size_t begin,
-                                size_t end, unit_load *to)
+/* Read and unpack a piece of the shard. */
+static fsdp_status unpack_piece(const ckpt_source *from, const model *m, ckpt_piece piece,
+                                unit_load *to)
 {
-    ckpt_piece piece = {.param = e->piece.param, .begin = begin, .elems = end - begin};
     ckpt_pieces in = {.pieces = &piece, .n_pieces = 1};
-    in.values = malloc((end - begin) * sizeof *in.values);
+    ckpt_piece whole = piece;
+    whole.begin += m->params[piece.param].cut.begin;
+    in.values = malloc((size_t)piece.elems * sizeof *in.values);
     if (!in.values)
         return ckpt_no_memory();
-    fsdp_status status = ckpt_source_read(from, e, begin, end - begin, in.values);
+    fsdp_status status = ckpt_source_range(from, m, whole, to->array, in.values);
     if (status == FSDP_OK)
         status = ckpt_unpack(to->l, to->rank, &in, to->shard, &to->n_elems);
     free(in.values);
     return status;
 }
 
-/* Unpack every part of the checkpoint's pieces that lies in this rank's shard. */
-static fsdp_status unpack_unit(const ckpt_source *from, const flat_piece *mine, int n_mine,
-                               unit_load *to)
+/* Unpack every piece of this rank's shard that the checkpoint has. */
+static fsdp_status unpack_unit(const ckpt_source *from, const model *m, const flat_piece *mine,
+                               int n_mine, unit_load *to)
 {
     size_t want = 0;
     for (int i = 0; i < n_mine; i++) {
-        size_t n, begin = mine[i].param_begin, end = begin + mine[i].elems;
-        const ckpt_entry *e =
-            ckpt_source_find(from, to->array, to->l->slots[mine[i].slot].param, &n);
-        for (size_t k = 0; k < n; k++) {
-            const size_t first = e[k].piece.begin, last = first + e[k].piece.elems;
-            if (first < end && last > begin)
-                TRY(unpack_entry(from, &e[k], first > begin ? first : begin, min_size(last, end),
-                                 to));
-        }
-        want += n > 0 ? mine[i].elems : 0; /* 0: it was frozen; its states stay zero */
+        size_t n;
+        const ckpt_piece piece = {.param = to->l->slots[mine[i].slot].param,
+                                  .begin = mine[i].param_begin,
+                                  .elems = mine[i].elems};
+        ckpt_source_find(from, to->array, piece.param, &n);
+        if (n == 0) /* it was frozen; its states stay zero */
+            continue;
+        TRY(unpack_piece(from, m, piece, to));
+        want += mine[i].elems;
     }
     if (to->n_elems != want)
         return fsdp_error(FSDP_EINVAL, "see ckpt_unpack",
@@ -207,7 +227,7 @@ static fsdp_status load_unit(fsdp_optimizer *o, const ckpt_source *from, int u, 
         if (!dst)
             continue;
         memset(host, 0, l->shard_elems * sizeof *host);
-        status = unpack_unit(from, mine, n_mine, &to);
+        status = unpack_unit(from, f->run.m, mine, n_mine, &to);
         if (status == FSDP_OK)
             status = device_upload(f->compute, dst, host, l->shard_elems * sizeof *host);
         if (status == FSDP_OK)

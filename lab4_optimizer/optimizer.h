@@ -8,9 +8,10 @@
  * the shard. AdamW and the norm walk over these runs. */
 typedef struct unit_optim {
     float *state[OPTIM_MAX_STATES]; /* [shard_elems] MEM_OPTIMIZER: AdamW's m, v; NULL: frozen */
-    decay_range *ranges;            /* ranges of the shard, ascending */
-    int n_ranges;                   /* that the norm counts: all, or none (lab 2's placement) */
-    int n_updated;                  /* that the optimizer updates: all */
+    decay_range *ranges;            /* [n_ranges] of the shard that the norm counts, ascending: all,
+                                       but those that another rank counts */
+    decay_range *updated;           /* [n_updated] that the optimizer updates: all */
+    int n_ranges, n_updated;
 } unit_optim;
 
 typedef fsdp_status (*adamw_fn)(const adamw_args *a);

@@ -9,14 +9,22 @@ static fsdp_status create_unit(fsdp_optimizer *o, int u)
     fsdp *f = o->r->f;
     const fsdp_unit *unit = &f->units[u];
     unit_optim *opt = &o->units[u];
+    flat_piece *mine;
+    int n_mine;
     if (unit->given.frozen)
         return FSDP_OK;
     opt->ranges = calloc((size_t)unit->layout.n_slots + 1, sizeof *opt->ranges);
-    if (!opt->ranges)
+    opt->updated = calloc((size_t)unit->layout.n_slots + 1, sizeof *opt->updated);
+    if (!opt->ranges || !opt->updated)
         return fsdp_error(FSDP_ENOMEM, "", "optimizer_create: no host memory");
-    TRY(decay_ranges(&unit->layout, f->run.m->params, unit->given.place.shard, opt->ranges,
+    TRY(decay_ranges(&unit->layout, f->run.m->params, unit->given.place.shard, opt->updated,
                      &opt->n_updated));
-    opt->n_ranges = unit->given.place.counts ? opt->n_updated : 0;
+    opt->n_ranges = 0;
+    TRY(unit_shard_pieces(unit, unit->given.place.shard, &mine, &n_mine));
+    for (int i = 0; i < n_mine && unit->given.place.counts; i++)
+        if (!f->run.m->params[unit->layout.slots[mine[i].slot].param].cut.elsewhere)
+            opt->ranges[opt->n_ranges++] = opt->updated[i];
+    free(mine);
     device_set_scope(f->run.dev, unit->name, NULL);
     fsdp_status status =
         optim_state_alloc(f->compute, optimizer_of(f->run.optimizer), unit->layout.shard_elems,
@@ -65,6 +73,7 @@ void optimizer_free(fsdp_optimizer *o)
         for (int k = 0; k < OPTIM_MAX_STATES; k++)
             device_free(o->r->f->compute, o->units[u].state[k]);
         free(o->units[u].ranges);
+        free(o->units[u].updated);
     }
     if (o->r) {
         device_free(o->r->f->compute, o->norm_sum);

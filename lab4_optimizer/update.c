@@ -57,7 +57,7 @@ fsdp_status update_run(fsdp_optimizer *o, const optim_scalars *scalars, adamw_fn
     const optimizer_rule *rule = optimizer_of(f->run.optimizer);
     const bool is_tiled = f->run.optimizer == OPTIMIZER_ADAMW && device_runs_c(f->run.dev);
     optim_part part = whole->arrays;
-    part.ranges = (range_table){opt->ranges, opt->n_updated, whole->begin};
+    part.ranges = (range_table){opt->updated, opt->n_updated, whole->begin};
     if (opt->n_updated == 0)
         return FSDP_OK;
     return is_tiled ? run_adamw(f, &(tiled_args){optim_adamw(scalars, &part), adamw})

@@ -91,6 +91,21 @@ static fsdp_status matmul_issue(stream *s, const void *args)
 
 ISSUED(matmul)
 
+/* ---- matmul_finish --------------------------------------------------------------------------- */
+
+static fsdp_status matmul_finish_issue(stream *s, const void *args)
+{
+    const matmul_finish_args *f = args;
+    const matmul_args *a = &f->of;
+    TRY(add_part(s, a, f->products, a->bias, 1));
+    TRY(add_part(s, a, f->products, a->residual, a->m));
+    return a->out == f->products ? FSDP_OK
+                                 : aclnn_cast(s, like_out(a, a->out, a->out_type),
+                                              like_out(a, f->products, DTYPE_F32));
+}
+
+ISSUED(matmul_finish)
+
 /* ---- bias_backward --------------------------------------------------------------------------- */
 
 static fsdp_status bias_backward_issue(stream *s, const void *args)

@@ -1,6 +1,7 @@
 /* fsdp_engine.c -- see fsdp_engine.h. The engine's functions call the functions of labs 1 to 5. */
 #include "trainer/fsdp_engine.h"
 #include "common/comm/comm.h"
+#include "common/model/tensor_parallel.h"
 #include "lab3_backward/reducer_setup.h"
 #include "lab4_optimizer/offload.h"
 #include <stdlib.h>
@@ -60,20 +61,40 @@ static fsdp_status engine_load(void *self, const ckpt_source *from)
 
 /* ---- full arrays, for export ----------------------------------------------------------------- */
 
-/* Pass the elements of parameter p in its unit's array to the sink, on rank 0. */
-static fsdp_status sink_param(fsdp *f, int p, const float *array, engine_sink sink, void *ctx)
+/* *whole = the elements of parameter p, which this rank has in its unit's array, together with
+ * those of the other tp ranks. *owned is device memory that the caller frees, or NULL. */
+static fsdp_status gather_blocks(fsdp *f, int p, const float *array, const float **whole,
+                                 float **owned)
 {
     const param_spec *spec = &f->run.m->params[p];
     const flat_slot *slot = f->units[f->param_unit[p]].layout.slots;
     while (slot->param != p)
         slot++;
-    size_t bytes = spec->elems * sizeof(float);
+    *whole = array + slot->offset;
+    *owned = NULL;
+    if (!f->run.tp || spec->cut.blocks == 0)
+        return FSDP_OK;
+    const size_t n = (size_t)comm_size(f->run.tp), at = (size_t)comm_rank(f->run.tp);
+    const size_t each = param_share_elems(spec, comm_size(f->run.tp));
+    TRY(comm_alloc_f32(f->run.tp, f->compute, MEM_COMM, n * each, "whole parameter", owned));
+    *whole = *owned;
+    TRY(device_copy(f->compute, *owned + at * each, array + slot->offset,
+                    spec->elems * sizeof **owned));
+    return comm_all_gather(f->run.tp, f->compute, spec->name, DTYPE_F32, *owned + at * each, *owned,
+                           each);
+}
+
+/* Pass the whole of parameter p to the sink, on rank 0. */
+static fsdp_status sink_param(fsdp *f, int p, const float *whole, engine_sink sink, void *ctx)
+{
+    const param_spec *spec = &f->run.m->params[p];
+    size_t bytes = spec->cut.elems * sizeof(float);
     float *host = malloc(bytes + 1);
     if (!host)
         return fsdp_error(FSDP_ENOMEM, "", "export: no host memory for %s", spec->name);
-    fsdp_status status = device_download(f->compute, host, array + slot->offset, bytes);
+    fsdp_status status = device_download(f->compute, host, whole, bytes);
     IF_OK(status, stream_sync(f->compute));
-    IF_OK(status, sink(ctx, host, spec->elems));
+    IF_OK(status, sink(ctx, host, spec->cut.elems));
     free(host);
     return status;
 }
@@ -99,8 +120,12 @@ static fsdp_status engine_read_array(void *self, int k, engine_sink sink, void *
             status = unit_gather_array(f, u, shard, &full[i]);
             gathered[i] = u;
         }
+        const float *whole = NULL;
+        float *owned = NULL;
+        IF_OK(status, gather_blocks(f, p, shared ? full[i] : shard, &whole, &owned));
         if (status == FSDP_OK && sink && comm_rank(f->run.world) == 0 && mine == FSDP_OK)
-            mine = sink_param(f, p, shared ? full[i] : shard, sink, ctx);
+            mine = sink_param(f, p, whole, sink, ctx);
+        device_free(f->compute, owned);
     }
     device_free(f->compute, full[0]);
     device_free(f->compute, full[1]);
@@ -120,12 +145,13 @@ static fsdp_status engine_find_grad(void *self, int p, engine_piece *out)
     flat_piece *pieces;
     int n;
     *out = (engine_piece){0};
-    if (place->rank >= place->n_shards || !place->counts)
+    const param_cut *cut = &e->f.run.m->params[p].cut;
+    if (place->rank >= place->n_shards || !place->counts || cut->elsewhere)
         return FSDP_OK;
     TRY(unit_shard_pieces(&e->f.units[u], place->rank, &pieces, &n));
     for (int i = 0; i < n; i++) /* a slot has at most one piece in a shard */
         if (l->slots[pieces[i].slot].param == p)
-            *out = (engine_piece){pieces[i].param_begin, pieces[i].elems,
+            *out = (engine_piece){cut->begin + pieces[i].param_begin, pieces[i].elems,
                                   e->r.grads[u].shard_grad + pieces[i].shard_begin};
     free(pieces);
     return FSDP_OK;

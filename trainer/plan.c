@@ -7,6 +7,7 @@
 #include "trainer/plan.h"
 #include <string.h>
 #include "common/device/dry.h"
+#include "common/model/tensor_parallel.h"
 #include "common/observe/timeline_watch.h"
 #include "common/ops/backends.h"
 #include "trainer/trainer.h"
@@ -117,6 +118,8 @@ static fsdp_status dry_open(const trainer *of, int rank, bool timed, int64_t mic
                          .runs_ahead = of->runs_ahead || on_accelerator},
                    .eval_batches =
                        trainer_val_data(of) ? train_eval_batches(&of->cfg.train, val) : 0};
+    TRY(model_copy(of->run.m, &t->m));
+    t->run.m = &t->m;
     t->cfg.makes_digests = false;
     t->cfg.train.steps = STEPS;
     t->run.dev = NULL;
@@ -267,7 +270,7 @@ static int most_waiting(int64_t w, int64_t n)
  * partial sums of gradients may wait in the tree of a canonical run. */
 static void extrapolate_counts(const trainer *t, const plan *fewer, plan *out)
 {
-    const int n_ranks = t->cfg.n_ranks;
+    const int n_ranks = trainer_config_data_ranks(&t->cfg);
     const uint64_t n = (uint64_t)t->run.grad_accum, made = MOST_MICRO_STEPS / 2;
     const uint64_t more = n - MOST_MICRO_STEPS;
     for (int op = 0; op < COMM_OPS; op++) {

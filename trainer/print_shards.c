@@ -2,6 +2,7 @@
  *
  * The units are laid out again for the job's number of ranks, without allocating device memory. */
 #include <stdlib.h>
+#include "common/model/tensor_parallel.h"
 #include "lab1_flatparam/dim0.h"
 #include "trainer/trainer.h"
 
@@ -85,17 +86,26 @@ static fsdp_status print_units(const fsdp *f, FILE *out)
 
 fsdp_status print_shards(const trainer *t, FILE *out)
 {
-    const fsdp_config config = trainer_fsdp_config(t);
+    fsdp_config config = trainer_fsdp_config(t);
     mesh_shape shape;
     fsdp f;
+    model m;
     int size[N_AXES];
     trainer_config_mesh(&t->cfg, size);
     TRY(mesh_shape_make(t->cfg.n_ranks, size, 0, &shape));
-    TRY(fsdp_lay_out(&config, &shape, &f));
+    TRY(model_copy(t->run.m, &m));
+    config.run.m = &m;
+    fsdp_status status = model_share(&m, shape.at[AXIS_TP], shape.size[AXIS_TP]);
+    IF_OK(status, fsdp_lay_out(&config, &shape, &f));
+    if (status != FSDP_OK) {
+        model_free(&m);
+        return status;
+    }
     fprintf(out, "shards: layout %s, %d to a group, %d replica%s of each\n",
             config.per_param ? "per-param" : "flat", mesh_row_size(&shape),
             shape.size[AXIS_REPLICATE], shape.size[AXIS_REPLICATE] == 1 ? "" : "s");
-    fsdp_status status = print_units(&f, out);
+    status = print_units(&f, out);
     fsdp_free(&f);
+    model_free(&m);
     return status;
 }

@@ -131,14 +131,15 @@ static void print_fit(const trainer *t, FILE *out)
     char text[16];
     const bool of_groups = t->cfg.sharding == SHARDING_HYBRID;
     const int near = t->opt->reshard_to > 0 ? (int)t->opt->reshard_to : 1;
-    const int group = of_groups ? trainer_config_shard_size(&t->cfg) : near;
+    const int group =
+        (of_groups ? trainer_config_shard_size(&t->cfg) : near) * t->cfg.axes[AXIS_TP];
     bool limited;
     const size_t have = trainer_memory(t, &limited);
     fprintf(out, "what fits %s\n", format_bytes(have, text, sizeof text));
     print_found(out, "largest batch", least_that(t, 0, have, 2 * MAX_BATCH) - 1);
     fprintf(out, "on %d ranks\n", t->cfg.n_ranks);
     print_found(out, of_groups ? "fewest groups" : "fewest ranks",
-                (of_groups ? 1 : near) * least_that(t, group, have, MOST_FIT_RANKS));
+                (of_groups ? 1 : group) * least_that(t, group, have, MOST_FIT_RANKS));
     fprintf(out, "with a batch of %lld\n", (long long)t->cfg.train.batch_size);
 }
 
@@ -147,8 +148,12 @@ void report_plan(const trainer *t, FILE *out)
     const int w = t->cfg.n_ranks, s = trainer_config_shard_size(&t->cfg);
     const size_t *bytes = t->plan.memory_bytes;
     char text[16];
-    fprintf(out, "plan for %d rank%s: %d replica%s, shard groups of %d; as rank %d\n", w,
-            w == 1 ? "" : "s", w / s, w == s ? "" : "s", s, t->cfg.plan_rank);
+    const int replicas = trainer_config_data_ranks(&t->cfg) / s, tp = t->cfg.axes[AXIS_TP];
+    fprintf(out, "plan for %d rank%s: %d replica%s, shard groups of %d", w, w == 1 ? "" : "s",
+            replicas, replicas == 1 ? "" : "s", s);
+    if (tp > 1)
+        fprintf(out, ", tp %d", tp);
+    fprintf(out, "; as rank %d\n", t->cfg.plan_rank);
     trainer_print_recompute(t, out);
     fprintf(out, "memory of this rank, in the order in which the host issues%s\n",
             t->plan.is_bound ? " (gradients: at most)" : "");

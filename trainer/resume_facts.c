@@ -25,6 +25,7 @@
     FACT(true, "weight-decay", "%s", decay)                                                        \
     FACT(rule->betas, "betas", "%.9g and %.9g", c->opt->beta1, c->opt->beta2)                      \
     FACT(rule->eps > 0, "eps", "%.9g", c->eps)                                                     \
+    FACT(true, "tp-blocks", "%s", blocks)                                                          \
     FACT(kind == OPTIMIZER_MOMENTUM, "momentum", "%.9g%s", c->opt->momentum,                       \
          c->opt->nesterov ? ", Nesterov's" : "")                                                   \
     FACT(kind == OPTIMIZER_ADADELTA, "rho", "%.9g", c->opt->rho)
@@ -69,10 +70,12 @@ static void add_facts(ckpt_about *a, const trainer *t, const char *data, const c
     const model_config *m = &t->model_cfg;
     const optimizer_kind kind = t->run.optimizer;
     const optimizer_rule *rule = optimizer_of(kind);
-    char more[224] = "";                 /* facts that a GPT-2 preset does not need */
-    char end[96], decay[32] = "nothing"; /* equals a checkpoint that lacks the fact */
+    char more[224] = ""; /* facts that a GPT-2 preset does not need */
+    char end[96], decay[32] = "nothing", blocks[32] = "nothing"; /* as in one that lacks the fact */
     size_t n = 0;
     describe_end(c, end, sizeof end);
+    if (m->tp_blocks > 1)
+        snprintf(blocks, sizeof blocks, "%zu", m->tp_blocks);
     if (kind == OPTIMIZER_ADAMW || c->weight_decay > 0)
         snprintf(decay, sizeof decay, "%.9g", c->weight_decay);
     if (m->norm_eps != 1e-5f)

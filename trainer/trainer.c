@@ -3,6 +3,7 @@
 #include <string.h>
 #include "common/base/environment.h"
 #include "common/base/units.h"
+#include "common/model/tensor_parallel.h"
 #include "common/steps/baseline.h"
 #include "lab5_prefetch/bucket.h"
 #include "trainer/trainer.h"
@@ -68,8 +69,10 @@ fsdp_status trainer_make(trainer *t)
     int size[N_AXES];
     trainer_config_mesh(&t->cfg, size);
     TRY(mesh_shape_make(comm_size(t->run.world), size, comm_rank(t->run.world), &t->run.shape));
+    TRY(model_share(&t->m, t->run.shape.at[AXIS_TP], t->run.shape.size[AXIS_TP]));
     if (t->cfg.parallel == PARALLEL_FSDP) {
         TRY(mesh_open(t->run.world, size, &t->mesh));
+        t->run.tp = t->mesh.tp;
         const int near = (int)t->opt->reshard_to;
         if (near > 0)
             TRY(comm_range(t->mesh.shard, mesh_row_rank(&t->mesh.shape) / near * near, 1, near,

@@ -159,6 +159,7 @@ static fsdp_status resolve_model(const trainer_options *o, trainer_config *cfg, 
     if (o->init_from)
         TRY(import_model_config(o->init_from, mc, &cfg->init_note));
     TRY(o->init_from ? check_sizes(o, mc) : set_sizes(o, mc));
+    mc->tp_blocks = (size_t)(o->tp_blocks > 0 ? o->tp_blocks : o->tp);
     TRY(model_complete(mc));
     if (model_family_find(mc->family)->is_images)
         cfg->train.seq_len = 1;
@@ -279,8 +280,7 @@ static fsdp_status resolve_plan(const trainer_options *o, trainer_config *cfg)
     return parse_machine(o, cfg);
 }
 
-/* How many ranks read different sequences. */
-static int data_ranks(const trainer_config *cfg)
+int trainer_config_data_ranks(const trainer_config *cfg)
 {
     int n = cfg->n_ranks;
     for (int a = 0; a < N_AXES; a++)
@@ -288,11 +288,20 @@ static int data_ranks(const trainer_config *cfg)
     return n;
 }
 
+static fsdp_status check_axes(const trainer_config *cfg)
+{
+    if (trainer_config_data_ranks(cfg) * cfg->axes[AXIS_TP] == cfg->n_ranks)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, "pass a --tp that divides the number of ranks",
+                      "--tp: got %d, expected a divisor of %d ranks", cfg->axes[AXIS_TP],
+                      cfg->n_ranks);
+}
+
 int trainer_config_shard_size(const trainer_config *cfg)
 {
     if (cfg->parallel != PARALLEL_FSDP)
         return 1;
-    return sharding_shard_size(cfg->sharding, data_ranks(cfg), cfg->fsdp_size);
+    return sharding_shard_size(cfg->sharding, trainer_config_data_ranks(cfg), cfg->fsdp_size);
 }
 
 void trainer_config_mesh(const trainer_config *cfg, int size[N_AXES])
@@ -328,7 +337,7 @@ static train_config resolve_recipe(const trainer_options *o)
 static fsdp_status check_needs(const trainer_options *o, const trainer_config *cfg, int world_size)
 {
     const bool has_replicas = cfg->parallel == PARALLEL_FSDP && cfg->sharding == SHARDING_HYBRID &&
-                              trainer_config_shard_size(cfg) < data_ranks(cfg);
+                              trainer_config_shard_size(cfg) < trainer_config_data_ranks(cfg);
     const bool measures_link = world_size > 1 && !o->plan_prices;
     const bool has_link =
         cfg->n_ranks == 1 || o->plan_link || measures_link || o->plan_device >= PLAN_FIRST_DEVICE;
@@ -347,7 +356,7 @@ static fsdp_status check_needs(const trainer_options *o, const trainer_config *c
 fsdp_status trainer_config_check(const trainer_options *o, const trainer_config *cfg)
 {
     const char *option = o->plan_fsdp_size > 0 ? "--plan-fsdp-size" : "--fsdp-size";
-    const int w = data_ranks(cfg), s = trainer_config_shard_size(cfg);
+    const int w = trainer_config_data_ranks(cfg), s = trainer_config_shard_size(cfg);
     const long long near = o->reshard_to;
     if (cfg->parallel == PARALLEL_FSDP && cfg->sharding == SHARDING_HYBRID && s == 1 && w > 1)
         return fsdp_error(FSDP_EINVAL, "pass --sharding none, which replicates everything",
@@ -376,6 +385,9 @@ static void resolve_sharding(const trainer_options *o, trainer_config *cfg)
     cfg->sharding = late        ? SHARDING_GRAD_OP
                     : in_groups ? SHARDING_HYBRID
                                 : (sharding_strategy)o->sharding;
+    /* a rank whose shard group is itself keeps everything */
+    if (trainer_config_data_ranks(cfg) == 1 && cfg->n_ranks > 1)
+        cfg->sharding = SHARDING_NONE;
     cfg->fsdp_size = (int)(o->plan_fsdp_size > 0 ? o->plan_fsdp_size : o->fsdp_size);
     cfg->no_sync = o->no_sync == NO_SYNC_ALL || (late && o->parallel == PARALLEL_FSDP);
     cfg->offloads = o->optimizer_offload || o->cpu_offload;
@@ -405,6 +417,8 @@ fsdp_status trainer_config_resolve(const trainer_options *o, int world_size, tra
                             .parallel = (enum trainer_parallel)o->parallel,
                             .n_ranks = o->plan_ranks > 0 ? (int)o->plan_ranks : world_size,
                             .makes_digests = o->digests != NULL};
+    cfg->axes[AXIS_TP] = (int)o->tp;
+    TRY(check_axes(cfg));
     resolve_sharding(o, cfg);
     TRY(parse_wrap(o->wrap, cfg));
     TRY(parse_bucket(o->bucket, cfg));
@@ -418,7 +432,7 @@ fsdp_status trainer_config_resolve(const trainer_options *o, int world_size, tra
     if (cfg->parallel == PARALLEL_SINGLE && cfg->n_ranks > 1)
         return fsdp_error(FSDP_EINVAL, "run build/fsdp_train --parallel single without a launcher",
                           "--parallel single: got %d ranks, expected 1", cfg->n_ranks);
-    TRY(resolve_batch(&cfg->train, data_ranks(cfg)));
+    TRY(resolve_batch(&cfg->train, trainer_config_data_ranks(cfg)));
     TRY(trainer_config_check(o, cfg));
     return trainer_check_change(o->resume_change);
 }

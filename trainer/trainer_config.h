@@ -49,6 +49,8 @@ fsdp_status trainer_config_resolve(const trainer_options *o, int world_size, tra
  * ranks and on the batch. Call it after changing n_ranks or batch_size. */
 fsdp_status trainer_config_check(const trainer_options *o, const trainer_config *cfg);
 
+/* trainer_config_data_ranks -- how many ranks of the job read different sequences. */
+int trainer_config_data_ranks(const trainer_config *cfg);
 /* trainer_config_shard_size -- the number of ranks in a shard group of the job. */
 int trainer_config_shard_size(const trainer_config *cfg);
 /* trainer_config_mesh -- the sizes of the job's mesh, for mesh_shape_make. */

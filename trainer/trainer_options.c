@@ -33,6 +33,11 @@ const option_spec TRAINER_OPTIONS[] = {
      .help = "reshard after forward (ZeRO-3), after backward (ZeRO-2), never, as full inside groups of --fsdp-size, or after the step "
              "(ZeRO-1: whole gradients, reduced once a step)"},
     {OPTION("fsdp-size", fsdp_size), .needs = {{.rule = "sharding=hybrid"}}, .max = 65536, .help = "ranks of a shard group with --sharding hybrid; shard groups replicate each other"},
+    {OPTION("tp", tp), .def = "1", .min = 1, .max = 128, .needs = {{.rule = "tp=1|parallel=fsdp", .says = "--parallel fsdp"}},
+     .help = "tensor parallelism: this many neighbouring ranks share out the blocks of every matrix (1: none)"},
+    {OPTION("tp-blocks", tp_blocks), .fact = "tp-blocks", .max = 128,
+     .help = "blocks of heads, of MLP columns and of the vocabulary; a sum over blocks has the same bits on any --tp that divides their number "
+             "(0: --tp)"},
     {OPTION("no-sync", no_sync), .def = "off", .bare = "all", .choices = "off|all|replicas",
      .help = "reduce gradients once a step, after its last micro-step, with all ranks or, inside shard groups as before, with replicas "
              "(alone: all)"},

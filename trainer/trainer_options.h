@@ -44,10 +44,10 @@ typedef struct trainer_options {
     const char *data, *val_data, *data_mask, *val_mask;
     int data_format; /* corpus_format */
     int64_t synthetic_tokens;
-    int sharding; /* sharding_strategy, or SHARDING_OPTIMIZER */
-    int64_t fsdp_size;
-    int no_sync, reshard_after; /* trainer_no_sync, trainer_reshard_after */
-    int64_t reshard_to;         /* ranks of a near group (reshard_to.h) */
+    int sharding;                     /* sharding_strategy, or SHARDING_OPTIMIZER */
+    int64_t fsdp_size, tp, tp_blocks; /* tp_blocks 0: tp */
+    int no_sync, reshard_after;       /* trainer_no_sync, trainer_reshard_after */
+    int64_t reshard_to;               /* ranks of a near group (reshard_to.h) */
     bool optimizer_offload, cpu_offload;
     double offload_piece_mib;
     const char *wrap;

@@ -35,10 +35,10 @@ uint64_t ckpt_shape(const model *m)
     for (int p = 0; p < m->n_params; p++) {
         char text[PARAM_NAME_BYTES + 128];
         const param_spec *s = &m->params[p];
-        int n = snprintf(text, sizeof text, "%s %zu %zu %d %d", s->name, s->dims[0],
-                         s->n_dims > 1 ? s->dims[1] : 0, s->n_dims, s->tied_to);
+        int n = snprintf(text, sizeof text, "%s %zu %zu %d %d", s->name, s->cut.dims[0],
+                         s->n_dims > 1 ? s->cut.dims[1] : 0, s->n_dims, s->tied_to);
         for (int d = 2; d < s->n_dims; d++)
-            n += snprintf(text + n, sizeof text - (size_t)n, " %zu", s->dims[d]);
+            n += snprintf(text + n, sizeof text - (size_t)n, " %zu", s->cut.dims[d]);
         hash = XXH3_64bits_withSeed(text, (size_t)n, hash);
     }
     return hash;
@@ -283,8 +283,8 @@ static bool parse_tensor(const safetensors *f, const ckpt_id *id, const cJSON *t
     errno = 0;
     unsigned long long begin = strtoull(at + 1, &end, 10);
     int p = find_param(m, t->string, (size_t)(at - t->string), e->piece.param);
-    if (errno != 0 || *end != '.' || p < 0 || elems == 0 || elems > m->params[p].elems ||
-        begin > m->params[p].elems - elems)
+    if (errno != 0 || *end != '.' || p < 0 || elems == 0 || elems > m->params[p].cut.elems ||
+        begin > m->params[p].cut.elems - elems)
         return false;
     e->piece = (ckpt_piece){.param = p, .begin = begin, .elems = elems};
     for (e->array = 0; strcmp(end + 1, array_name(id->optimizer, e->array)) != 0;)

@@ -1,5 +1,6 @@
 /* ckpt_source.c -- see ckpt_source.h. */
 #include "common/checkpoint/ckpt_source.h"
+#include "common/model/tensor_parallel.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -59,7 +60,7 @@ static fsdp_status check_whole(const ckpt_source *src, const model *m, const cha
                 next += e[i].piece.elems;
             bool stored = m->params[p].tied_to == NOT_TIED &&
                           (refreezes && k > 0 ? n > 0 : ckpt_has(m, p, k));
-            if (i < n || next != (stored ? m->params[p].elems : 0))
+            if (i < n || next != (stored ? m->params[p].cut.elems : 0))
                 return fsdp_error(FSDP_EINVAL, CKPT_OTHER_HINT,
                                   "checkpoint: %s: %s, array %d: elements are missing or come "
                                   "twice at %zu",
@@ -225,6 +226,8 @@ fsdp_status ckpt_source_open(const ckpt_store *now, const char *dir, bool automa
     IF_OK(status, ckpt_refuse_old_form(plain));
     TRY(comm_agree(now->world, status));
     status = open_newest(now, plain, automatic, change, src);
+    src->tp_blocks = strtoul(ckpt_about_value(&src->manifest.about, "tp-blocks"), NULL, 10);
+    src->tp_blocks = src->tp_blocks ? src->tp_blocks : 1; /* "nothing" */
     if (status != FSDP_OK)
         ckpt_source_close(src);
     return status;
@@ -265,6 +268,40 @@ fsdp_status ckpt_source_read(const ckpt_source *src, const ckpt_entry *e, uint64
     return status;
 }
 
+/* Read x, counted in the order of the saved run, from all pieces that have some of it. */
+static fsdp_status read_pieces(const ckpt_source *src, int array, ckpt_piece x, float *values)
+{
+    size_t n;
+    const ckpt_entry *e = ckpt_source_find(src, array, x.param, &n);
+    for (size_t k = 0; k < n; k++) {
+        const uint64_t first = e[k].piece.begin, last = first + e[k].piece.elems;
+        const uint64_t begin = first > x.begin ? first : x.begin;
+        const uint64_t end = last < x.begin + x.elems ? last : x.begin + x.elems;
+        if (begin < end)
+            TRY(ckpt_source_read(src, &e[k], begin, (size_t)(end - begin),
+                                 values + (begin - x.begin)));
+    }
+    return FSDP_OK;
+}
+
+fsdp_status ckpt_source_range(const ckpt_source *src, const model *m, ckpt_piece piece, int array,
+                              float *values)
+{
+    const param_spec *p = &m->params[piece.param];
+    const size_t blocks = src->tp_blocks ? src->tp_blocks : p->cut.blocks;
+    ckpt_piece part = piece;
+    for (uint64_t done = 0; done < piece.elems; done += part.elems) {
+        size_t here = SIZE_MAX, there = SIZE_MAX;
+        part.begin = piece.begin + done;
+        if (blocks != p->cut.blocks && p->cut.blocks > 0)
+            part.begin =
+                param_from_file(p, blocks, param_in_file(p, (size_t)part.begin, &here), &there);
+        part.elems = min_size((size_t)(piece.elems - done), min_size(here, there));
+        TRY(read_pieces(src, array, part, values + done));
+    }
+    return FSDP_OK;
+}
+
 fsdp_status ckpt_source_weights(const char *dir, const model *m, ckpt_source *src)
 {
     *src = (ckpt_source){.manifest.id.n_arrays = 1};
@@ -274,7 +311,7 @@ fsdp_status ckpt_source_weights(const char *dir, const model *m, ckpt_source *sr
     for (int p = 0; p < m->n_params; p++)
         if (m->params[p].tied_to == NOT_TIED)
             src->entries.list[src->entries.n++].piece =
-                (ckpt_piece){.param = p, .elems = m->params[p].elems};
+                (ckpt_piece){.param = p, .elems = m->params[p].cut.elems};
     return import_open(dir, m, &src->weights);
 }
 

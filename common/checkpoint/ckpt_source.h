@@ -14,6 +14,7 @@ typedef struct ckpt_source {
     char dir[PATH_MAX]; /* DIR/step-N; "": no checkpoint */
     ckpt_manifest manifest;
     ckpt_entries entries; /* by array, parameter and begin */
+    size_t tp_blocks;     /* of the run that saved; 0: those of the run that reads */
 import weights;       /* set by ckpt_source_weights; values are then read from here */
 } ckpt_source;
 
@@ -44,5 +45,11 @@ const ckpt_entry *ckpt_source_find(const ckpt_source *src, int array, int param,
  *   errors  FSDP_EIO; any error of import_read */
 fsdp_status ckpt_source_read(const ckpt_source *src, const ckpt_entry *e, uint64_t begin,
                              size_t elems, float *values);
+/* ckpt_source_range -- the elements of a piece, in the order in which m stores the whole parameter,
+ * whatever the blocks of the run that saved. They must be there (ckpt_source_find).
+ *   values  [piece.elems], host
+ *   errors  as ckpt_source_read */
+fsdp_status ckpt_source_range(const ckpt_source *src, const model *m, ckpt_piece piece, int array,
+                              float *values);
 /* ckpt_source_close -- free src; a zeroed struct is accepted. */
 void ckpt_source_close(ckpt_source *src);

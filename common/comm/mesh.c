@@ -104,6 +104,7 @@ static fsdp_status open_groups(mesh *m)
     else
         TRY(comm_range(m->world, s->world_rank, 1, 1, &m->dp_cp));
     m->copy = m->shard;
+    TRY(mesh_group(m->world, s, 1u << AXIS_TP, &m->tp));
     return is_cut ? mesh_group(m->world, s, ((1u << N_AXES) - 1) & ~column, &m->copy) : FSDP_OK;
 }
 
@@ -119,7 +120,7 @@ fsdp_status mesh_open(comm *world, const int size[N_AXES], mesh *out)
 
 void mesh_close(mesh *m)
 {
-    comm *const groups[] = {m->copy, m->dp_cp, m->replicate};
+    comm *const groups[] = {m->copy, m->tp, m->dp_cp, m->replicate};
     for (size_t i = 0; i < sizeof groups / sizeof *groups; i++)
         if (groups[i] != m->world && groups[i] != m->shard)
             comm_close(groups[i]);

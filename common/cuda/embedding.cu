@@ -18,7 +18,7 @@ __global__ void embedding_kernel(embedding_args a, complaint_box *complaint)
 {
     const block_place at = block_of(blocks_of(a.width));
     const size_t r = at.row, c = at.col * BLOCK_THREADS + threadIdx.x;
-    if (c < a.width && number_fits(complaint, ABOUT_TOKEN, a.tokens[r], r, a.vocab))
+    if (c < a.width && number_fits(complaint, ABOUT_TOKEN, a.tokens[r], r, cut_all(a.cut, a.vocab)))
         BY_TYPE(embedding_row, a.type, &a, r, c, 1);
 }
 
@@ -96,9 +96,11 @@ static __device__ inline void add_token(const embedding_job *j, size_t i, size_t
     const int32_t token = token_of(j->keys[i]);
     const size_t lane = threadIdx.x % WARP_LANES, width = a->width;
     unsigned same = (unsigned)ALL_LANES;
-    if (!number_fits(j->complaint, ABOUT_TOKEN, token, position_of(j->keys[i]), a->vocab))
+    if (!number_fits(j->complaint, ABOUT_TOKEN, token, position_of(j->keys[i]),
+                     cut_all(a->cut, a->vocab)) ||
+        cut_place(a->cut, token) >= a->vocab)
         return;
-    float *grad = a->d_wte + (size_t)token * width;
+    float *grad = a->d_wte + cut_place(a->cut, token) * width;
     float sum = c < width ? grad[c] : 0.0f;
     for (; same == (unsigned)ALL_LANES; i += WARP_LANES) {
         const bool is_same = i + lane < j->n && token_of(j->keys[i + lane]) == token;

@@ -77,26 +77,30 @@ static __device__ inline top_sum block_join(top_sum mine)
 static __device__ inline void loss_row(const loss_job *j, dtype type)
 {
     const cross_entropy_args *a = &j->args;
-    const size_t r = blockIdx.x, target = (size_t)a->targets[r];
+    const size_t r = blockIdx.x, place = cut_place(a->cut, a->targets[r]);
     const size_t n = part_elems(VECTOR, type), mine = threadIdx.x * n, step = BLOCK_THREADS * n;
     const void *logits = logits_row(a, r, type);
     void *d_logits = d_logits_row(a, r, type);
     const bool at_once = ((uintptr_t)logits | (uintptr_t)d_logits) % PART_BYTES == 0;
-    const float target_logit = row_load(logits, target, type);
+    vocab_part of_row = {MASKED, 0.0f, place < a->vocab ? row_load(logits, place, type) : 0.0f};
     float x[MOST_ELEMS];
-    top_sum of_row = {MASKED, 0.0f};
-    for (size_t i = mine; i < a->vocab; i += step) {
+    top_sum mine_of = {MASKED, 0.0f};
+    for (size_t i = mine; i < a->vocab && !a->parts; i += step) {
         load_part(x, logits, i, a->vocab, at_once, type);
-        of_row = top_sum_add(of_row, x, n);
+        mine_of = top_sum_add(mine_of, x, n);
     }
-    of_row = block_join(of_row); /* after its barriers, d_logits may overwrite logits */
+    mine_of = block_join(mine_of); /* after its barriers, d_logits may overwrite logits */
+    of_row.top = mine_of.top;
+    of_row.sum = mine_of.sum;
+    if (a->parts)
+        of_row = vocab_join(a, r);
     if (threadIdx.x == 0)
-        j->row_loss[r] = pm_log((double)of_row.sum) + ((double)of_row.top - (double)target_logit);
+        j->row_loss[r] = pm_log((double)of_row.sum) + ((double)of_row.top - (double)of_row.target);
     for (size_t i = mine; i < a->vocab && d_logits; i += step) {
         load_part(x, logits, i, a->vocab, at_once, type);
         for (size_t e = 0; e < n; e++) {
             x[e] = expf(x[e] - of_row.top) / of_row.sum;
-            x[e] -= i + e == target ? 1.0f : 0.0f;
+            x[e] -= i + e == place ? 1.0f : 0.0f;
         }
         store_part(d_logits, i, x, a->vocab, at_once, type);
     }
@@ -128,7 +132,8 @@ __global__ void fast_loss_sum_kernel(loss_job j)
     const double total = a->total ? *a->total + of[0] : of[0];
     if (a->total)
         *a->total = total;
-    *a->loss = (float)total;
+    if (a->loss)
+        *a->loss = (float)total;
 }
 
 static cudaError_t cross_entropy_issue(stream *s, const void *args)

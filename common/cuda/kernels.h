@@ -8,10 +8,6 @@ EXTERN_C_BEGIN
 /* cuda_sum_launch -- the `launch` of sum_kernels. */
 fsdp_status cuda_sum_launch(stream *s, const sum_launch *l);
 
-/* fast_matmul_finish -- the end of a matmul: out = products [m,n] + bias + residual, rounded to the
- * type of out. products: with rows as far apart as out's, and may be out; NULL: all are 0. */
-fsdp_status fast_matmul_finish(stream *s, const matmul_args *a, const float *products);
-
 /* matmul_open -- open cuBLASLt for GPU number `index`, the thread's current device, with an empty
  * set of plans. matmul_close -- no stream has work; NULL is accepted.
  *   errors  FSDP_ENOMEM; FSDP_EDEVICE an error of cuBLASLt */

@@ -18,7 +18,7 @@ static __device__ inline bool has_loss(const loss_job *j, size_t r, unsigned thr
 {
     const cross_entropy_args *a = &j->args;
     if (a->targets[r] != NO_TARGET &&
-        number_fits(j->complaint, ABOUT_TARGET, a->targets[r], r, a->vocab))
+        number_fits(j->complaint, ABOUT_TARGET, a->targets[r], r, cut_all(a->cut, a->vocab)))
         return true;
     for (size_t i = thread; i < a->vocab && a->d_logits; i += n_threads)
         row_store(d_logits_row(a, r, a->type), i, 0.0f, a->type);

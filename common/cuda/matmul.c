@@ -351,7 +351,7 @@ static fsdp_status multiply_apart(stream *s, const matmul_args *a, bool widens)
     fsdp_status status = widens ? widen(s, &products, wide, b_at) : FSDP_OK;
     IF_OK(status, multiply(s, &products));
     if (status == FSDP_OK && (elsewhere || a->bias || a->residual))
-        status = fast_matmul_finish(s, a, products.out);
+        status = cuda_matmul_finish(s, &(matmul_finish_args){*a, products.out});
     device_free(s, wide);
     return status;
 }
@@ -363,7 +363,7 @@ fsdp_status fast_matmul(stream *s, const matmul_args *a)
     if (work.ends)
         return work.status;
     if (a->k == 0)
-        return fast_matmul_finish(s, a, NULL);
+        return cuda_matmul_finish(s, &(matmul_finish_args){*a, NULL});
     if (a->type == DTYPE_BF16 && !cuda_own_of(s->device)->matmul->has_bf16)
         return multiply_apart(s, a, true);
     if (a->bias == NULL && a->residual == NULL)

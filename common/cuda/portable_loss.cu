@@ -52,18 +52,44 @@ static __device__ inline float sum_exp_by_warp(const void *x, size_t n, float to
     return from_first(sum);
 }
 
+/* vocab_part_of by the lanes of a warp, which all get the result. */
+static __device__ inline vocab_part part_by_warp(const void *logits, size_t vocab, size_t place,
+                                                 dtype type)
+{
+    vocab_part x = {MASKED, 0.0f, 0.0f};
+    if (place < vocab) /* first: d_logits may be logits */
+        x.target = row_load(logits, place, type);
+    if (vocab > 0) {
+        x.top = max_by_warp(logits, vocab, type);
+        x.sum = sum_exp_by_warp(logits, vocab, x.top, type);
+    }
+    return x;
+}
+
+__global__ void vocab_part_kernel(vocab_part_args a)
+{
+    const size_t r = (size_t)blockIdx.x * ROWS + threadIdx.x / WARP_LANES;
+    if (r >= a.rows)
+        return;
+    const void *logits = row_at(a.logits, r * row_stride(a.stride, a.vocab), a.type);
+    const vocab_part x =
+        BY_TYPE(part_by_warp, a.type, logits, a.vocab, cut_place(a.cut, a.targets[r]));
+    if (threadIdx.x % WARP_LANES == 0)
+        a.parts[r] = x;
+}
+
+OPERATION(cuda, vocab_part, vocab_part_kernel, groups_of(a->rows, ROWS), ROWS *WARP_LANES, *a)
+
 static __device__ inline double loss_row(const cross_entropy_args *a, size_t r, dtype type)
 {
-    const size_t vocab = a->vocab, target = (size_t)a->targets[r];
+    const size_t vocab = a->vocab, place = cut_place(a->cut, a->targets[r]);
     const void *logits = logits_row(a, r, type);
-    const float target_logit = row_load(logits, target, type); /* first: d_logits may be logits */
-    const float top = max_by_warp(logits, vocab, type);
-    const float sum = sum_exp_by_warp(logits, vocab, top, type);
+    const vocab_part x = a->parts ? vocab_join(a, r) : part_by_warp(logits, vocab, place, type);
     for (size_t i = threadIdx.x % WARP_LANES; i < vocab && a->d_logits; i += WARP_LANES) {
-        const float p = exp_at(logits, i, top, type) / sum;
-        row_store(d_logits_row(a, r, type), i, i == target ? p - 1.0f : p, type);
+        const float p = exp_at(logits, i, x.top, type) / x.sum;
+        row_store(d_logits_row(a, r, type), i, i == place ? p - 1.0f : p, type);
     }
-    return pm_log((double)sum) + ((double)top - (double)target_logit);
+    return pm_log((double)x.sum) + ((double)x.top - (double)x.target);
 }
 
 __global__ void loss_rows_kernel(loss_job j)
@@ -86,7 +112,8 @@ __global__ void loss_sum_kernel(loss_job j)
         total += j.row_loss[r];
     if (j.args.total)
         *j.args.total = total;
-    *j.args.loss = (float)total;
+    if (j.args.loss)
+        *j.args.loss = (float)total;
 }
 
 static cudaError_t cross_entropy_issue(stream *s, const void *args)

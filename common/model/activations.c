@@ -68,6 +68,14 @@ static size_t calls_of(const runner *r, int i)
                : r->n_leaves;
 }
 
+/* Memory that the tp ranks read in place. */
+static fsdp_status alloc_shown(runner *r, size_t bytes, const char *label, void **out)
+{
+    comm *tp = r->cfg.run.tp;
+    return tp ? comm_alloc(tp, r->s, MEM_ACTIVATIONS, bytes, label, out)
+              : device_alloc(r->s, MEM_ACTIVATIONS, bytes, label, out);
+}
+
 /* *scratch_bytes: the most that any layer needs. A pass that keeps nothing saves in scratch. */
 static fsdp_status alloc_layers(runner *r, size_t *scratch_bytes)
 {
@@ -75,7 +83,7 @@ static fsdp_status alloc_layers(runner *r, size_t *scratch_bytes)
     *scratch_bytes = 0;
     for (int i = 0; i < run->m->n_layers; i++) {
         const layer *l = &run->m->layers[i];
-        const size_t calls = r->calls[i] = calls_of(r, i);
+        const size_t calls = r->calls[i] = calls_of(r, i), bytes = r->n_leaves * r->out_bytes[i];
         const layer_bytes need = l->bytes(l, run->batch / calls * run->seq_len, run->param_dtype);
         *scratch_bytes = need.scratch > *scratch_bytes ? need.scratch : *scratch_bytes;
         r->saved_bytes[i] = need.saved;
@@ -86,8 +94,8 @@ static fsdp_status alloc_layers(runner *r, size_t *scratch_bytes)
         if (i + 1 < r->border)
             r->outs[i] = i % 2 ? r->d_pong : r->d_ping; /* unused until backward */
         else if (owns_out(r, i))
-            TRY(device_alloc(r->s, MEM_ACTIVATIONS, r->n_leaves * r->out_bytes[i], "layer output",
-                             &r->outs[i]));
+            TRY((i == 0 ? alloc_shown(r, bytes, "layer output", &r->outs[i])
+                        : device_alloc(r->s, MEM_ACTIVATIONS, bytes, "layer output", &r->outs[i])));
     }
     return runner_alloc_segments(r);
 }
@@ -144,10 +152,10 @@ static fsdp_status alloc_activations(runner *r)
         r->out_bytes[i] = output_bytes(r, i);
         most = r->out_bytes[i] > most ? r->out_bytes[i] : most;
     }
-    TRY(device_alloc(r->s, cat, r->n_leaves * most, "d_ping", &r->d_ping));
+    TRY(alloc_shown(r, r->n_leaves * most, "d_ping", &r->d_ping)); /* or the embedding's output */
     TRY(device_alloc(r->s, cat, r->n_leaves * most, "d_pong", &r->d_pong));
     TRY(alloc_layers(r, &scratch_bytes));
-    TRY(device_alloc(r->s, cat, scratch_bytes, "scratch", &r->scratch));
+    TRY(alloc_shown(r, scratch_bytes, "scratch", &r->scratch));
     TRY(device_alloc_f32(r->s, cat, r->n_leaves, "leaf losses", &r->leaf_loss));
     return alloc_inputs(r);
 }
@@ -223,6 +231,7 @@ layer_io runner_call(const runner *r, int i, size_t call, runner_pass pass)
         .scratch = r->scratch,
         .loss = r->leaf_loss + leaf,
         .logits = i + 1 < r->cfg.run.m->n_layers ? NULL : runner_slice(r->ms.logits, first, logits),
+        .tp = r->cfg.run.tp,
         .seed = r->cfg.run.seed,
         .first_sample = r->ms.first_sample + first,
         .params = r->cfg.views->params + l->first_param,

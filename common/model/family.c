@@ -1,6 +1,7 @@
 /* family.c -- the registry of models; see family.h. The functions for a family's `build` are in
  * model_lists.c; model_config.c reads and writes config.json. */
 #include "common/model/family.h"
+#include "common/model/tensor_parallel.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -69,6 +70,8 @@ static bool count_elems(model *m)
         spec->elems = 1;
         for (int d = 0; d < spec->n_dims; d++)
             too_large |= __builtin_mul_overflow(spec->elems, spec->dims[d], &spec->elems);
+        spec->cut.elems = spec->elems;
+        memcpy(spec->cut.dims, spec->dims, sizeof spec->dims);
         if (spec->tied_to == NOT_TIED)
             too_large |= __builtin_add_overflow(m->n_param_elems, spec->elems, &m->n_param_elems);
     }
@@ -100,7 +103,7 @@ fsdp_status model_create(const model_config *config, model *m)
                             config->n_blocks);
     else {
         m->family->build(m);
-        status = count_elems(m) ? FSDP_OK : too_large(&m->config);
+        status = count_elems(m) ? model_share(m, 0, 1) : too_large(&m->config);
     }
     if (status != FSDP_OK)
         model_free(m);

@@ -16,6 +16,7 @@
  *            backward (the same operation on the same values, so the same bits): one pass of
  *            element-wise work saves F elements a token */
 #include <math.h>
+#include "common/model/tensor_parallel.h"
 #include "common/model/transformer.h"
 
 #define GPT2_NORM_EPS 1e-5f
@@ -43,10 +44,16 @@ enum {
 
 /* ---- attn: out = in + proj(attention(qkv(norm(in)))) ---------------------------------------- */
 
-/* k->wide is qkv [rows, 3C]: row = q of all heads, then k, then v. */
+/* This rank's part of n columns, or of n heads. */
+static size_t mine(const layer *l, size_t n)
+{
+    return n / l->model->config.tp_blocks * l->model->n_tp_blocks;
+}
+
+/* k->wide is qkv [rows, 3C] for each block: row = q of its heads, then k, then v. */
 static layer_bytes attn_arrays(const layer *l, const layer_io *io, layer_arrays *k)
 {
-    const size_t C = l->model->config.d_model, H = l->model->config.n_head;
+    const size_t C = mine(l, l->model->config.d_model), H = mine(l, l->model->config.n_head);
     return lay_out(l, io, (layer_cols){.wide = 3 * C, .d_wide = 3 * C, .heads = H, .att = C}, k);
 }
 
@@ -54,8 +61,9 @@ LAYER_BYTES(attn_bytes, attn_arrays, layer_arrays)
 
 static qkv parts_of(const layer *l, const layer_io *io, void *wide)
 {
-    const size_t C = l->model->config.d_model, bytes = C * dtype_bytes(io->type);
-    return (qkv){wide, (char *)wide + bytes, (char *)wide + 2 * bytes, 3 * C, 3 * C};
+    const size_t C = l->model->config.d_model / l->model->config.tp_blocks;
+    const size_t bytes = C * dtype_bytes(io->type), step = io->batch * io->seq_len * 3 * C;
+    return (qkv){wide, (char *)wide + bytes, (char *)wide + 2 * bytes, 3 * C, 3 * C, step, step};
 }
 
 static fsdp_status attn_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
@@ -74,6 +82,7 @@ static fsdp_status attn_forward(const layer *l, const ops *o, stream *s, const l
                   &(linear_args){.y = io->out,
                                  .x = k.att,
                                  .residual = io->in,
+                                 .sum = k.sum,
                                  .weight = ATTN_PROJ_WEIGHT,
                                  .in_out = true});
 }
@@ -84,12 +93,11 @@ static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const 
     attn_arrays(l, io, &k);
     const qkv p[] = {parts_of(l, io, k.wide), parts_of(l, io, k.d_wide)};
     void *d_att = k.d_norm; /* last read before the gradient of the norm's output is written */
-    TRY(linear_backward(l, o, s, io,
-                        &(linear_grad){.d_x = d_att,
-                                       .d_y = io->d_out,
-                                       .x = k.att,
-                                       .weight = ATTN_PROJ_WEIGHT,
-                                       .in_out = true}));
+    TRY(linear_backward(
+        l, o, s, io,
+        &(linear_grad){
+            .d_x = d_att, .d_y = io->d_out, .x = k.att, .weight = ATTN_PROJ_WEIGHT, .in_out = true},
+        1));
     if (!grad_wanted(io, ATTN_PROJ_WEIGHT))
         return FSDP_OK;
     TRY(attend_backward(l, o, s, io, &k, p));
@@ -97,8 +105,10 @@ static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const 
                         &(linear_grad){.d_x = k.d_norm,
                                        .d_y = k.d_wide,
                                        .x = k.norm,
+                                       .sum = k.sum,
                                        .weight = ATTN_QKV_WEIGHT,
-                                       .in_out = true}));
+                                       .in_out = true},
+                        1));
     return norm_backward(l, o, s, io, &k, io->d_out);
 }
 
@@ -113,7 +123,7 @@ static const layer ATTN = {.name = "attn",
 
 static layer_bytes mlp_arrays(const layer *l, const layer_io *io, layer_arrays *k)
 {
-    const size_t F = l->model->config.d_ff;
+    const size_t F = mine(l, l->model->config.d_ff);
     return lay_out(l, io, (layer_cols){.wide = F, .d_wide = F}, k);
 }
 
@@ -121,7 +131,7 @@ LAYER_BYTES(mlp_bytes, mlp_arrays, layer_arrays)
 
 static fsdp_status mlp_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
-    const size_t elems = io->batch * io->seq_len * l->model->config.d_ff;
+    const size_t elems = io->batch * io->seq_len * mine(l, l->model->config.d_ff);
     layer_arrays k;
     mlp_arrays(l, io, &k);
     void *fc = k.wide;
@@ -132,15 +142,18 @@ static fsdp_status mlp_forward(const layer *l, const ops *o, stream *s, const la
     if (io->out == NULL)
         return FSDP_OK;
     TRY(o->gelu(s, &(gelu_args){.out = act, .in = fc, .elems = elems, .type = io->type}));
-    return linear(
-        l, o, s, io,
-        &(linear_args){
-            .y = io->out, .x = act, .residual = io->in, .weight = MLP_PROJ_WEIGHT, .in_out = true});
+    return linear(l, o, s, io,
+                  &(linear_args){.y = io->out,
+                                 .x = act,
+                                 .residual = io->in,
+                                 .sum = k.sum,
+                                 .weight = MLP_PROJ_WEIGHT,
+                                 .in_out = true});
 }
 
 static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
-    const size_t elems = io->batch * io->seq_len * l->model->config.d_ff;
+    const size_t elems = io->batch * io->seq_len * mine(l, l->model->config.d_ff);
     layer_arrays k;
     mlp_arrays(l, io, &k);
     void *fc = k.wide, *act = k.d_wide, *d_fc = k.d_wide;
@@ -148,16 +161,21 @@ static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const l
     TRY(linear_backward(
         l, o, s, io,
         &(linear_grad){
-            .d_x = d_fc, .d_y = io->d_out, .x = act, .weight = MLP_PROJ_WEIGHT, .in_out = true}));
+            .d_x = d_fc, .d_y = io->d_out, .x = act, .weight = MLP_PROJ_WEIGHT, .in_out = true},
+        1));
     if (!grad_wanted(io, MLP_PROJ_WEIGHT))
         return FSDP_OK;
     TRY(o->gelu_backward(
         s, &(gelu_backward_args){
                .d_in = d_fc, .d_out = d_fc, .in = fc, .elems = elems, .type = io->type}));
-    TRY(linear_backward(
-        l, o, s, io,
-        &(linear_grad){
-            .d_x = k.d_norm, .d_y = d_fc, .x = k.norm, .weight = MLP_FC_WEIGHT, .in_out = true}));
+    TRY(linear_backward(l, o, s, io,
+                        &(linear_grad){.d_x = k.d_norm,
+                                       .d_y = d_fc,
+                                       .x = k.norm,
+                                       .sum = k.sum,
+                                       .weight = MLP_FC_WEIGHT,
+                                       .in_out = true},
+                        1));
     return norm_backward(l, o, s, io, &k, io->d_out);
 }
 
@@ -172,22 +190,28 @@ static const layer MLP = {.name = "mlp",
 
 static void add_block(model *m, int block)
 {
-    const size_t C = m->config.d_model, F = m->config.d_ff;
+    const size_t C = m->config.d_model, F = m->config.d_ff, G = m->config.tp_blocks;
     /* GPT-2 divides the std of residual projections by the root of their number */
     const float residual_std = (float)(0.02 / sqrt(2.0 * (double)m->n_blocks));
     transformer_add_layer(m, &ATTN, block);
     model_add_vector(m, "ln_1.weight", C, INIT_ONE);
     model_add_vector(m, "ln_1.bias", C, INIT_ZERO);
     model_add_matrix(m, "attn.c_attn.weight", C, 3 * C, GPT2_INIT_STD);
+    model_add_cut(m, C / G);
     model_add_vector(m, "attn.c_attn.bias", 3 * C, INIT_ZERO);
+    model_add_cut(m, C / G);
     model_add_matrix(m, "attn.c_proj.weight", C, C, residual_std);
+    model_add_cut(m, C / G * C);
     model_add_vector(m, "attn.c_proj.bias", C, INIT_ZERO);
     transformer_add_layer(m, &MLP, block);
     model_add_vector(m, "ln_2.weight", C, INIT_ONE);
     model_add_vector(m, "ln_2.bias", C, INIT_ZERO);
     model_add_matrix(m, "mlp.c_fc.weight", C, F, GPT2_INIT_STD);
+    model_add_cut(m, F / G);
     model_add_vector(m, "mlp.c_fc.bias", F, INIT_ZERO);
+    model_add_cut(m, F / G);
     model_add_matrix(m, "mlp.c_proj.weight", F, C, residual_std);
+    model_add_cut(m, F / G * C);
     model_add_vector(m, "mlp.c_proj.bias", C, INIT_ZERO);
 }
 
@@ -197,6 +221,7 @@ static void build(model *m)
     m->input = (array_spec){"tokens", 1, ARRAY_INDICES};
     transformer_add_layer(m, &TOKEN_EMBED, -1);
     model_add_matrix(m, "transformer.wte.weight", V, C, GPT2_INIT_STD);
+    model_add_cut(m, cut_at(V, m->config.tp_blocks, 1) * C);
     model_add_matrix(m, "transformer.wpe.weight", m->config.max_seq_len, C, GPT2_INIT_STD);
     for (int block = 0; block < m->n_blocks; block++)
         add_block(m, block);

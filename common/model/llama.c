@@ -19,6 +19,7 @@
 #include <string.h>
 #include "common/base/json.h"
 #include "common/base/pmath.h"
+#include "common/model/tensor_parallel.h"
 #include "common/model/transformer.h"
 
 #define LLAMA_NORM_EPS 1e-5f
@@ -63,12 +64,12 @@ static float scaled_frequency(const model_config *c, float freq)
     return (1.0f - blend) * freq / c->rope_factor + blend * freq;
 }
 
-/* Apply rope to heads. The caller has set a.x, a.n_head and a.inverse. */
+/* Apply rope to the heads of all blocks. The caller has set a.x, a.n_head and a.inverse. */
 static fsdp_status turn(const layer *l, const ops *o, stream *s, const layer_io *io, rope_args a)
 {
     const model_config *c = &l->model->config;
     a.stride = a.n_head * c->head_dim;
-    a.batch = io->batch;
+    a.batch = io->batch * l->model->n_tp_blocks;
     a.seq_len = io->seq_len;
     a.head_dim = c->head_dim;
     a.type = io->type;
@@ -79,40 +80,40 @@ static fsdp_status turn(const layer *l, const ops *o, stream *s, const layer_io 
 
 /* ---- attn: out = in + o(attention(rope(q k v(norm(in))))) ------------------------------------ */
 
-/* Elements per row: of q (q_cols), and of k or v. */
+/* Elements per row of one block: of q (q_cols), and of k or v. */
 static size_t q_cols(const layer *l)
 {
-    return l->model->config.n_head * l->model->config.head_dim;
+    return heads_of(l, false) * l->model->config.head_dim;
 }
 
 static size_t kv_cols(const layer *l)
 {
-    return l->model->config.n_kv_head * l->model->config.head_dim;
+    return heads_of(l, true) * l->model->config.head_dim;
 }
 
 static layer_bytes attn_arrays(const layer *l, const layer_io *io, layer_arrays *k)
 {
-    const size_t wide = q_cols(l) + 2 * kv_cols(l);
+    const size_t n = l->model->n_tp_blocks, wide = n * (q_cols(l) + 2 * kv_cols(l));
     return lay_out(
         l, io,
         (layer_cols){
-            .wide = wide, .d_wide = wide, .heads = l->model->config.n_head, .att = q_cols(l)},
+            .wide = wide, .d_wide = wide, .heads = n * heads_of(l, false), .att = n * q_cols(l)},
         k);
 }
 
 LAYER_BYTES(attn_bytes, attn_arrays, layer_arrays)
 
-/* q [rows, H D], k and v [rows, Hkv D], one after the other. */
+/* q [rows, H D] of each block, k and v [rows, Hkv D], one after the other. */
 static qkv parts_of(const layer *l, const layer_io *io, void *wide)
 {
-    const size_t rows = io->batch * io->seq_len, bytes = dtype_bytes(io->type);
-    char *k = (char *)wide + rows * q_cols(l) * bytes;
-    return (qkv){wide, k, k + rows * kv_cols(l) * bytes, q_cols(l), kv_cols(l)};
+    const size_t rows = io->batch * io->seq_len, q = rows * q_cols(l), kv = rows * kv_cols(l);
+    const size_t bytes = l->model->n_tp_blocks * dtype_bytes(io->type);
+    char *k = (char *)wide + q * bytes;
+    return (qkv){wide, k, k + kv * bytes, q_cols(l), kv_cols(l), q, kv};
 }
 
 static fsdp_status attn_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
-    const model_config *c = &l->model->config;
     layer_arrays k;
     attn_arrays(l, io, &k);
     const qkv p = parts_of(l, io, k.wide);
@@ -120,35 +121,36 @@ static fsdp_status attn_forward(const layer *l, const ops *o, stream *s, const l
     TRY(linear(l, o, s, io, &(linear_args){.y = p.q, .x = k.norm, .weight = ATTN_Q}));
     TRY(linear(l, o, s, io, &(linear_args){.y = p.k, .x = k.norm, .weight = ATTN_K}));
     TRY(linear(l, o, s, io, &(linear_args){.y = p.v, .x = k.norm, .weight = ATTN_V}));
-    TRY(turn(l, o, s, io, (rope_args){.x = p.q, .n_head = c->n_head}));
-    TRY(turn(l, o, s, io, (rope_args){.x = p.k, .n_head = c->n_kv_head}));
+    TRY(turn(l, o, s, io, (rope_args){.x = p.q, .n_head = heads_of(l, false)}));
+    TRY(turn(l, o, s, io, (rope_args){.x = p.k, .n_head = heads_of(l, true)}));
     TRY(attend(l, o, s, io, &k, &p));
     if (io->out == NULL)
         return FSDP_OK;
-    return linear(l, o, s, io,
-                  &(linear_args){.y = io->out, .x = k.att, .residual = io->in, .weight = ATTN_O});
+    return linear(
+        l, o, s, io,
+        &(linear_args){
+            .y = io->out, .x = k.att, .residual = io->in, .sum = k.sum, .weight = ATTN_O});
 }
 
 static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
-    const model_config *c = &l->model->config;
     layer_arrays k;
     attn_arrays(l, io, &k);
     const qkv p[] = {parts_of(l, io, k.wide), parts_of(l, io, k.d_wide)};
     void *d_att = k.d_norm; /* last read before the gradient of the norm's output is written */
     TRY(linear_backward(
-        l, o, s, io, &(linear_grad){.d_x = d_att, .d_y = io->d_out, .x = k.att, .weight = ATTN_O}));
+        l, o, s, io, &(linear_grad){.d_x = d_att, .d_y = io->d_out, .x = k.att, .weight = ATTN_O},
+        1));
     if (!grad_wanted(io, ATTN_O))
         return FSDP_OK;
     TRY(attend_backward(l, o, s, io, &k, p));
-    TRY(turn(l, o, s, io, (rope_args){.x = p[1].q, .n_head = c->n_head, .inverse = true}));
-    TRY(turn(l, o, s, io, (rope_args){.x = p[1].k, .n_head = c->n_kv_head, .inverse = true}));
+    TRY(turn(l, o, s, io, (rope_args){.x = p[1].q, .n_head = heads_of(l, false), .inverse = true}));
+    TRY(turn(l, o, s, io, (rope_args){.x = p[1].k, .n_head = heads_of(l, true), .inverse = true}));
     const linear_grad grads[] = {
-        {.d_x = k.d_norm, .d_y = p[1].q, .x = k.norm, .weight = ATTN_Q},
-        {.d_x = k.d_norm, .d_y = p[1].k, .x = k.norm, .weight = ATTN_K, .adds = true},
-        {.d_x = k.d_norm, .d_y = p[1].v, .x = k.norm, .weight = ATTN_V, .adds = true}};
-    for (int i = 0; i < 3; i++)
-        TRY(linear_backward(l, o, s, io, &grads[i]));
+        {.d_x = k.d_norm, .d_y = p[1].q, .x = k.norm, .sum = k.sum, .weight = ATTN_Q},
+        {.d_x = k.d_norm, .d_y = p[1].k, .x = k.norm, .weight = ATTN_K},
+        {.d_x = k.d_norm, .d_y = p[1].v, .x = k.norm, .weight = ATTN_V}};
+    TRY(linear_backward(l, o, s, io, grads, 3));
     return norm_backward(l, o, s, io, &k, io->d_out);
 }
 
@@ -161,11 +163,17 @@ static const layer ATTN = {.name = "attn",
 
 /* ---- mlp: out = in + down(silu(gate(norm(in))) * up(norm(in))) ------------------------------- */
 
+/* This rank's part of F columns. */
+static size_t ff_cols(const layer *l)
+{
+    return l->model->config.d_ff / l->model->config.tp_blocks * l->model->n_tp_blocks;
+}
+
 /* k->wide is gate [rows, F], then up [rows, F]. The first half of k->d_wide holds silu(gate) * up,
  * then its gradient, then the gradient of up. The second half holds the gradient of gate. */
 static layer_bytes mlp_arrays(const layer *l, const layer_io *io, layer_arrays *k)
 {
-    const size_t F = l->model->config.d_ff;
+    const size_t F = ff_cols(l);
     return lay_out(l, io, (layer_cols){.wide = 2 * F, .d_wide = 2 * F}, k);
 }
 
@@ -174,12 +182,12 @@ LAYER_BYTES(mlp_bytes, mlp_arrays, layer_arrays)
 /* The second half of an array [rows, 2 F]. */
 static void *second(const layer *l, const layer_io *io, void *wide)
 {
-    return (char *)wide + io->batch * io->seq_len * l->model->config.d_ff * dtype_bytes(io->type);
+    return (char *)wide + io->batch * io->seq_len * ff_cols(l) * dtype_bytes(io->type);
 }
 
 static fsdp_status mlp_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
-    const size_t elems = io->batch * io->seq_len * l->model->config.d_ff;
+    const size_t elems = io->batch * io->seq_len * ff_cols(l);
     layer_arrays k;
     mlp_arrays(l, io, &k);
     void *gate = k.wide, *up = second(l, io, k.wide);
@@ -191,13 +199,15 @@ static fsdp_status mlp_forward(const layer *l, const ops *o, stream *s, const la
         return FSDP_OK;
     TRY(o->swiglu(
         s, &(swiglu_args){.out = act, .gate = gate, .up = up, .elems = elems, .type = io->type}));
-    return linear(l, o, s, io,
-                  &(linear_args){.y = io->out, .x = act, .residual = io->in, .weight = MLP_DOWN});
+    return linear(
+        l, o, s, io,
+        &(linear_args){
+            .y = io->out, .x = act, .residual = io->in, .sum = k.sum, .weight = MLP_DOWN});
 }
 
 static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
-    const size_t elems = io->batch * io->seq_len * l->model->config.d_ff;
+    const size_t elems = io->batch * io->seq_len * ff_cols(l);
     layer_arrays k;
     mlp_arrays(l, io, &k);
     void *gate = k.wide, *up = second(l, io, k.wide);
@@ -205,7 +215,8 @@ static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const l
     TRY(o->swiglu(
         s, &(swiglu_args){.out = act, .gate = gate, .up = up, .elems = elems, .type = io->type}));
     TRY(linear_backward(
-        l, o, s, io, &(linear_grad){.d_x = d_act, .d_y = io->d_out, .x = act, .weight = MLP_DOWN}));
+        l, o, s, io, &(linear_grad){.d_x = d_act, .d_y = io->d_out, .x = act, .weight = MLP_DOWN},
+        1));
     if (!grad_wanted(io, MLP_DOWN))
         return FSDP_OK;
     TRY(o->swiglu_backward(s, &(swiglu_backward_args){.d_gate = d_gate,
@@ -215,12 +226,10 @@ static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const l
                                                       .up = up,
                                                       .elems = elems,
                                                       .type = io->type}));
-    TRY(linear_backward(
-        l, o, s, io,
-        &(linear_grad){.d_x = k.d_norm, .d_y = d_gate, .x = k.norm, .weight = MLP_GATE}));
-    TRY(linear_backward(
-        l, o, s, io,
-        &(linear_grad){.d_x = k.d_norm, .d_y = d_up, .x = k.norm, .weight = MLP_UP, .adds = true}));
+    const linear_grad grads[] = {
+        {.d_x = k.d_norm, .d_y = d_gate, .x = k.norm, .sum = k.sum, .weight = MLP_GATE},
+        {.d_x = k.d_norm, .d_y = d_up, .x = k.norm, .weight = MLP_UP}};
+    TRY(linear_backward(l, o, s, io, grads, 2));
     return norm_backward(l, o, s, io, &k, io->d_out);
 }
 
@@ -237,34 +246,45 @@ static void add_block(model *m, int block)
 {
     const model_config *c = &m->config;
     const size_t C = c->d_model, F = c->d_ff, q = c->n_head * c->head_dim;
-    const size_t kv = c->n_kv_head * c->head_dim;
+    const size_t kv = c->n_kv_head * c->head_dim, G = c->tp_blocks;
     transformer_add_layer(m, &ATTN, block);
     model_add_vector(m, "input_layernorm.weight", C, INIT_ONE);
     model_add_matrix(m, "self_attn.q_proj.weight", q, C, LLAMA_INIT_STD);
+    model_add_cut(m, q / G * C);
     model_add_matrix(m, "self_attn.k_proj.weight", kv, C, LLAMA_INIT_STD);
+    model_add_cut(m, kv / G * C);
     model_add_matrix(m, "self_attn.v_proj.weight", kv, C, LLAMA_INIT_STD);
+    model_add_cut(m, kv / G * C);
     model_add_matrix(m, "self_attn.o_proj.weight", C, q, LLAMA_INIT_STD);
+    model_add_cut(m, q / G);
     transformer_add_layer(m, &MLP, block);
     model_add_vector(m, "post_attention_layernorm.weight", C, INIT_ONE);
     model_add_matrix(m, "mlp.gate_proj.weight", F, C, LLAMA_INIT_STD);
+    model_add_cut(m, F / G * C);
     model_add_matrix(m, "mlp.up_proj.weight", F, C, LLAMA_INIT_STD);
+    model_add_cut(m, F / G * C);
     model_add_matrix(m, "mlp.down_proj.weight", C, F, LLAMA_INIT_STD);
+    model_add_cut(m, F / G);
 }
 
 static void build(model *m)
 {
     const size_t C = m->config.d_model, V = m->config.vocab_size;
+    const size_t tokens = cut_at(V, m->config.tp_blocks, 1) * C;
     m->input = (array_spec){"tokens", 1, ARRAY_INDICES};
     transformer_add_layer(m, &TOKEN_EMBED, -1);
     model_add_matrix(m, "model.embed_tokens.weight", V, C, LLAMA_INIT_STD);
+    model_add_cut(m, tokens);
     for (int block = 0; block < m->n_blocks; block++)
         add_block(m, block);
     model_add_layer(m, &LM_HEAD, -1);
     model_add_vector(m, "model.norm.weight", C, INIT_ONE);
-    if (m->config.untied)
+    if (m->config.untied) {
         model_add_matrix(m, "lm_head.weight", V, C, LLAMA_INIT_STD);
-    else
+        model_add_cut(m, tokens);
+    } else {
         model_add_tied(m, "lm_head.weight", 0);
+    }
 }
 
 /* ---- sizes and config.json ------------------------------------------------------------------- */

@@ -1,4 +1,6 @@
 /* lm_head.c -- the last layer of a language model: logits and loss; see transformer.h. */
+#include "common/comm/comm_calls.h"
+#include "common/model/tensor_parallel.h"
 #include "common/model/transformer.h"
 
 /* ---- head: logits = norm(in) wte^T, loss = cross-entropy ------------------------------------
@@ -9,13 +11,19 @@
  * So no product is computed twice. In evaluation, forward computes the loss chunk by chunk.
  * Without chunk_rows, all rows are one chunk. [Hsu et al. 2024] */
 
+/* The most tokens of a block of the vocabulary. */
+static size_t block_vocab(const layer *l)
+{
+    return cut_at(l->model->config.vocab_size, l->model->config.tp_blocks, 1);
+}
+
 /* Elements from one row of k->wide to the next. A GPU reads and writes rows of GPT-2's 50257
  * elements one by one, because they begin anywhere; 50304 apart, they begin at multiples of 128
  * bytes. A small vocabulary, for which that would take more than 3% more memory, is aligned to 16
  * bytes: 65 elements are 72 apart. Logits that the caller wants (io->logits) are dense. */
 static size_t wide_stride(const layer *l)
 {
-    const size_t V = l->model->config.vocab_size, wide = size_round_up(V, 64);
+    const size_t V = block_vocab(l), wide = size_round_up(V, 64);
     return wide - V <= V / 32 ? wide : size_round_up(V, 8);
 }
 
@@ -27,27 +35,26 @@ static size_t head_chunk_rows(const layer *l, size_t rows)
 
 static layer_bytes head_arrays(const layer *l, const layer_io *io, layer_arrays *k)
 {
-    const size_t stride = wide_stride(l), rows = io->batch * io->seq_len;
+    const size_t wide = wide_stride(l) * l->model->n_tp_blocks, rows = io->batch * io->seq_len;
+    const size_t most = head_chunk_rows(l, rows), blocks = l->model->config.tp_blocks;
     const bool chunked = l->model->chunk_rows > 0;
-    layer_bytes need = lay_out(l, io, (layer_cols){.wide = chunked ? 0 : stride}, k);
+    layer_bytes need = lay_out(l, io, (layer_cols){.wide = chunked ? 0 : wide}, k);
     k->total = NULL;
-    if (!chunked)
-        return need;
     /* begin after the norm's output, which is in scratch if nothing is saved */
     room work = {.base = io->scratch,
                  .bytes = need.saved > need.scratch ? need.saved : need.scratch};
-    k->wide = room_take(&work, head_chunk_rows(l, rows) * stride, io->type);
-    k->total = room_take(&work, 1, DTYPE_I64); /* 8 bytes, for a double */
-    need.scratch = work.bytes;
+    if (chunked) {
+        k->wide = room_take(&work, most * wide, io->type);
+        k->total = room_take(&work, 1, DTYPE_I64); /* 8 bytes, for a double */
+    }
+    if (blocks > 1)
+        k->parts = room_take(&work, most * blocks * sizeof *k->parts / sizeof(float), DTYPE_F32);
+    if (chunked || blocks > 1)
+        need.scratch = work.bytes;
     return need;
 }
 
 LAYER_BYTES(head_bytes, head_arrays, layer_arrays)
-
-static void *row_of(void *array, size_t row, size_t cols, dtype type)
-{
-    return array ? (char *)array + row * cols * dtype_bytes(type) : NULL;
-}
 
 /* The call for the chunk of *io's rows that begins at row `first`. *k has the arrays of all rows;
  * it is changed to the chunk's arrays. */
@@ -59,35 +66,85 @@ static layer_io head_chunk(const layer *l, const layer_io *io, size_t first, lay
     part.batch = 1;
     part.seq_len = rows - first < most ? rows - first : most;
     part.targets = io->targets ? io->targets + first : NULL;
-    part.logits = row_of(io->logits, first, V, io->type);
+    part.logits = element(io->logits, first * V, io->type);
     part.overwrite = first > 0 ? NULL : io->overwrite;
-    k->norm = row_of(k->norm, first, C, io->type);
-    k->d_norm = row_of(k->d_norm, first, C, io->type);
+    k->norm = element(k->norm, first * C, io->type);
+    k->d_norm = element(k->d_norm, first * C, io->type);
     return part;
+}
+
+/* The call for this rank's block i of the logits. The first one gives the loss. */
+static cross_entropy_args block_of(const layer *l, const cross_entropy_args *all, size_t i)
+{
+    const size_t V = l->model->config.vocab_size, G = l->model->config.tp_blocks;
+    const size_t g = l->model->first_block + i;
+    const size_t step = i * all->rows * all->logits_stride;
+    cross_entropy_args a = *all;
+    a.cut = (vocab_cut){cut_at(V, G, g), V};
+    a.vocab = cut_at(V, G, g + 1) - a.cut.first;
+    a.logits = element(a.logits, step, a.type);
+    a.d_logits = element(a.d_logits, step, a.type);
+    a.loss = i == 0 ? a.loss : NULL;
+    a.total = i == 0 ? a.total : NULL;
+    return a;
+}
+
+/* The loss and its gradient, if the logits are cut into blocks: what a row needs from the others is
+ * three numbers of each block. */
+static fsdp_status blocks_loss(const layer *l, const ops *o, stream *s, const layer_io *io,
+                               const layer_arrays *k, cross_entropy_args all)
+{
+    const size_t n = l->model->n_tp_blocks, rows = all.rows;
+    vocab_part *mine = k->parts + l->model->first_block * rows;
+    const size_t numbers = n * rows * sizeof *mine / sizeof(float);
+    cross_entropy_args a;
+    all.parts = k->parts;
+    all.n_parts = l->model->config.tp_blocks;
+    for (size_t i = 0; i < n; i++) {
+        a = block_of(l, &all, i);
+        TRY(o->vocab_part(s, &(vocab_part_args){.parts = mine + i * rows,
+                                                .logits = a.logits,
+                                                .targets = a.targets,
+                                                .rows = rows,
+                                                .vocab = a.vocab,
+                                                .stride = a.logits_stride,
+                                                .type = a.type,
+                                                .cut = a.cut}));
+    }
+    if (io->tp)
+        TRY(comm_all_gather(io->tp, s, l->name, DTYPE_F32, mine, k->parts, numbers));
+    for (size_t i = 0; i < n; i++) {
+        a = block_of(l, &all, i);
+        TRY(o->cross_entropy(s, &a));
+    }
+    return FSDP_OK;
 }
 
 /* Logits of a chunk, its loss and, if wanted, the gradient of its logits in k->wide. */
 static fsdp_status head_loss(const layer *l, const ops *o, stream *s, const layer_io *io,
                              const layer_arrays *k, bool wants_grad)
 {
-    const size_t V = l->model->config.vocab_size, stride = io->logits ? V : wide_stride(l);
+    const model *m = l->model;
+    const size_t V = m->config.vocab_size, stride = io->logits ? V : wide_stride(l);
     void *logits = io->logits ? io->logits : k->wide;
+    FSDP_ASSERT(io->logits == NULL || m->config.tp_blocks == 1);
     TRY(linear(
         l, o, s, io,
         &(linear_args){.y = logits, .y_stride = stride, .x = k->norm, .weight = l->n_params - 1}));
     if (io->targets == NULL)
         return FSDP_OK;
-    return o->cross_entropy(s, &(cross_entropy_args){.loss = io->loss,
-                                                     .total = k->total,
-                                                     .d_logits = wants_grad ? k->wide : NULL,
-                                                     .d_logits_stride = wide_stride(l),
-                                                     .logits = logits,
-                                                     .logits_stride = stride,
-                                                     .targets = io->targets,
-                                                     .rows = io->seq_len,
-                                                     .leaves = io->leaves,
-                                                     .vocab = V,
-                                                     .type = io->type});
+    cross_entropy_args a = {.loss = io->loss,
+                            .total = k->total,
+                            .d_logits = wants_grad ? k->wide : NULL,
+                            .d_logits_stride = wide_stride(l),
+                            .logits = logits,
+                            .logits_stride = stride,
+                            .targets = io->targets,
+                            .rows = io->batch * io->seq_len,
+                            .leaves = io->leaves,
+                            .vocab = V,
+                            .type = io->type};
+    return m->config.tp_blocks > 1 ? blocks_loss(l, o, s, io, k, a) : o->cross_entropy(s, &a);
 }
 
 static fsdp_status head_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
@@ -125,7 +182,9 @@ static fsdp_status head_backward(const layer *l, const ops *o, stream *s, const 
                                            .d_y = k.wide,
                                            .d_y_stride = wide_stride(l),
                                            .x = k.norm,
-                                           .weight = l->n_params - 1}));
+                                           .sum = k.sum,
+                                           .weight = l->n_params - 1},
+                            1));
     }
     return norm_backward(l, o, s, io, &all, NULL);
 }

@@ -219,7 +219,7 @@ static fsdp_status fc1_backward(const layer *l, const ops *o, stream *s, const l
         o, s, io,
         (relu_backward_args){.d_in = d, .d_out = d, .in = io->out, .elems = l->out_width}));
     return linear_backward(
-        l, o, s, io, &(linear_grad){.d_x = io->d_in, .d_y = d, .x = io->in, .weight = WEIGHT});
+        l, o, s, io, &(linear_grad){.d_x = io->d_in, .d_y = d, .x = io->in, .weight = WEIGHT}, 1);
 }
 
 static const layer FC1 = {
@@ -255,7 +255,7 @@ static fsdp_status fc2_backward(const layer *l, const ops *o, stream *s, const l
 {
     return linear_backward(
         l, o, s, io,
-        &(linear_grad){.d_x = io->d_in, .d_y = io->saved, .x = io->in, .weight = WEIGHT});
+        &(linear_grad){.d_x = io->d_in, .d_y = io->saved, .x = io->in, .weight = WEIGHT}, 1);
 }
 
 static const layer FC2 = {
@@ -304,11 +304,9 @@ static fsdp_status complete(model_config *c)
     const struct {
         const char *option;
         size_t *at, value;
-    } fixed[] = {{"n-layer", &c->n_blocks, N_BLOCKS},
-                 {"n-head", &c->n_head, 0},
-                 {"n-kv-head", &c->n_kv_head, 0},
-                 {"vocab-size", &c->vocab_size, CLASSES},
-                 {"n-positions", &c->max_seq_len, 1}};
+    } fixed[] = {{"n-layer", &c->n_blocks, N_BLOCKS}, {"n-head", &c->n_head, 0},
+                 {"n-kv-head", &c->n_kv_head, 0},     {"vocab-size", &c->vocab_size, CLASSES},
+                 {"n-positions", &c->max_seq_len, 1}, {"tp-blocks", &c->tp_blocks, 1}};
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++) {
         if (*fixed[i].at == 0)
             *fixed[i].at = fixed[i].value;

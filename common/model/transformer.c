@@ -1,14 +1,26 @@
-/* transformer.c -- the embedding, and the parts of layers: norm and linear. See transformer.h. */
+/* transformer.c -- the embedding, and of other layers the norm and attention; see transformer.h. */
 #include "common/model/transformer.h"
 #include <math.h>
+#include "common/comm/comm_sums.h"
+#include "common/model/tensor_parallel.h"
 
-enum { MAX_BLOCKS = 100000, NO_PARAM = -1 };
+enum { MAX_BLOCKS = 100000 };
 
 void *room_take(room *from, size_t elems, dtype type)
 {
     void *at = from->base ? from->base + from->bytes : NULL;
     from->bytes += size_round_up(elems * dtype_bytes(type), LAYER_ALIGN_BYTES);
     return at;
+}
+
+/* Elements of layer_arrays.sum for a sum of `elems`: an array for each level of the tree over this
+ * rank's blocks, and one more. */
+static size_t sum_elems(const layer *l, size_t elems)
+{
+    size_t n = 1;
+    for (size_t blocks = l->model->n_tp_blocks; blocks > 1; blocks /= 2)
+        n++;
+    return n * sum_step(elems);
 }
 
 layer_bytes lay_out(const layer *l, const layer_io *io, layer_cols cols, layer_arrays *k)
@@ -25,6 +37,10 @@ layer_bytes lay_out(const layer *l, const layer_io *io, layer_cols cols, layer_a
     k->d_norm = room_take(&work, rows * (cols.att > C ? cols.att : C), io->type);
     k->d_wide = room_take(&work, rows * cols.d_wide, io->type);
     k->sink = room_take(&work, 2 * C, DTYPE_F32);
+    if (l->model->config.tp_blocks > 1) { /* forward uses it beside what it would save */
+        work.bytes = kept.bytes > work.bytes ? kept.bytes : work.bytes;
+        k->sum = room_take(&work, sum_elems(l, rows * C), DTYPE_F32);
+    }
     return (layer_bytes){kept.bytes, work.bytes};
 }
 
@@ -32,6 +48,32 @@ void transformer_add_layer(model *m, const layer *kind, int block)
 {
     model_add_layer(m, kind, block);
     model_add_out(m, m->config.d_model);
+}
+
+/* Check --tp-blocks: every block has the same heads and the same part of the MLP, and some
+ * tokens. */
+static fsdp_status check_blocks(const model_config *c)
+{
+    const size_t G = c->tp_blocks, each = (c->vocab_size + G - 1) / G;
+    const struct {
+        const char *name;
+        size_t n;
+    } SIZES[] = {{"--n-head", c->n_head}, {"--d-ff", c->d_ff}, {"--n-kv-head", c->n_kv_head}};
+    if (G > MOST_VOCAB_PARTS || (G & (G - 1)) != 0)
+        return fsdp_error(FSDP_EINVAL, "pass --tp-blocks 1, 2, 4, ...",
+                          "--tp-blocks: got %zu, expected a power of two up to %d", G,
+                          MOST_VOCAB_PARTS);
+    for (size_t i = 0; i < sizeof SIZES / sizeof *SIZES; i++)
+        if (SIZES[i].n % G != 0)
+            return fsdp_error(FSDP_EINVAL, "pass fewer --tp-blocks, or other sizes",
+                              "--tp-blocks: got %zu, expected a divisor of %s, %zu", G,
+                              SIZES[i].name, SIZES[i].n);
+    if ((G - 1) * each < c->vocab_size)
+        return FSDP_OK;
+    return fsdp_error(FSDP_EINVAL, "pass fewer --tp-blocks, or a larger --vocab-size",
+                      "--tp-blocks: got %zu blocks of %zu tokens, but a vocabulary of %zu leaves "
+                      "none for the last",
+                      G, each, c->vocab_size);
 }
 
 fsdp_status transformer_check(model_config *c)
@@ -49,6 +91,8 @@ fsdp_status transformer_check(model_config *c)
         return fsdp_error(FSDP_EINVAL, "use a smaller --vocab-size",
                           "%s: vocab-size is %zu, expected at most %d (tokens are int32)",
                           c->family, c->vocab_size, INT32_MAX);
+    c->tp_blocks = c->tp_blocks ? c->tp_blocks : 1;
+    TRY(check_blocks(c));
     if (c->head_dim == 0 && c->d_model % c->n_head != 0)
         return fsdp_error(FSDP_EINVAL, "change --n-head or --d-model so that it divides",
                           "%s: n-head %zu does not divide d-model %zu", c->family, c->n_head,
@@ -136,81 +180,15 @@ fsdp_status norm_backward(const layer *l, const ops *o, stream *s, const layer_i
                                                                .type = io->type});
 }
 
-/* ---- linear ---------------------------------------------------------------------------------- */
-
-/* The shape of a linear layer. Returns its bias; NO_PARAM: it has none. */
-static int find_linear(const layer *l, int weight, bool in_out, size_t *n_in, size_t *n_out)
-{
-    const param_spec *w = &l->model->params[l->first_param + weight];
-    *n_in = w->dims[!in_out];
-    *n_out = w->dims[in_out];
-    return weight + 1 < l->n_params && w[1].n_dims == 1 ? weight + 1 : NO_PARAM;
-}
-
-fsdp_status linear(const layer *l, const ops *o, stream *s, const layer_io *io,
-                   const linear_args *a)
-{
-    size_t n_in, n_out;
-    const int bias = find_linear(l, a->weight, a->in_out, &n_in, &n_out);
-    return o->matmul(s, &(matmul_args){.out = a->y,
-                                       .out_stride = a->y_stride,
-                                       .a = a->x,
-                                       .b = io->params[a->weight],
-                                       .trans_b = !a->in_out,
-                                       .bias = bias == NO_PARAM ? NULL : io->params[bias],
-                                       .residual = a->residual,
-                                       .m = io->batch * io->seq_len,
-                                       .n = n_out,
-                                       .k = n_in,
-                                       .type = io->type,
-                                       .out_type = io->type});
-}
-
-fsdp_status linear_backward(const layer *l, const ops *o, stream *s, const layer_io *io,
-                            const linear_grad *g)
-{
-    const size_t rows = io->batch * io->seq_len;
-    size_t n_in, n_out;
-    const int bias = find_linear(l, g->weight, g->in_out, &n_in, &n_out);
-    FSDP_ASSERT(g->d_y_stride == 0 || (!g->in_out && bias == NO_PARAM));
-    if (io->grads[g->weight] != NULL)
-        TRY(o->matmul(s, &(matmul_args){.out = io->grads[g->weight],
-                                        .a = g->in_out ? g->x : g->d_y,
-                                        .a_stride = g->d_y_stride,
-                                        .trans_a = true,
-                                        .b = g->in_out ? g->d_y : g->x,
-                                        .m = g->in_out ? n_in : n_out,
-                                        .n = g->in_out ? n_out : n_in,
-                                        .k = rows,
-                                        .leaves = io->leaves,
-                                        .accumulate = grad_adds(io, g->weight),
-                                        .type = io->type}));
-    if (bias != NO_PARAM && io->grads[bias] != NULL)
-        TRY(o->bias_backward(s, &(bias_backward_args){.d_bias = io->grads[bias],
-                                                      .d_out = g->d_y,
-                                                      .rows = rows,
-                                                      .leaves = io->leaves,
-                                                      .cols = n_out,
-                                                      .overwrite = !grad_adds(io, bias),
-                                                      .type = io->type}));
-    if (!grad_wanted(io, g->weight))
-        return FSDP_OK;
-    return o->matmul(s, &(matmul_args){.out = g->d_x,
-                                       .a = g->d_y,
-                                       .a_stride = g->d_y_stride,
-                                       .b = io->params[g->weight],
-                                       .trans_b = g->in_out,
-                                       .residual = g->adds ? g->d_x : NULL,
-                                       .m = rows,
-                                       .n = n_in,
-                                       .k = n_out,
-                                       .type = io->type,
-                                       .out_type = io->type});
-}
-
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* A family without n_kv_head and head_dim has as many heads of keys, and heads as wide as fit. */
+size_t heads_of(const layer *l, bool kv)
+{
+    const model_config *c = &l->model->config;
+    return (kv && c->n_kv_head ? c->n_kv_head : c->n_head) / c->tp_blocks;
+}
+
+/* A family without head_dim has heads as wide as fit. */
 static attention_shape find_heads(const layer *l, const layer_io *io, const qkv *p)
 {
     const model_config *c = &l->model->config;
@@ -220,38 +198,70 @@ static attention_shape find_heads(const layer *l, const layer_io *io, const qkv 
                              .v_stride = p->kv_stride,
                              .batch = io->batch,
                              .seq_len = io->seq_len,
-                             .n_head = c->n_head,
-                             .n_kv_head = c->n_kv_head ? c->n_kv_head : c->n_head,
+                             .n_head = heads_of(l, false),
+                             .n_kv_head = heads_of(l, true),
                              .head_dim = width,
                              .v_head_dim = width,
                              .scale = 1.0f / sqrtf((float)width),
                              .type = io->type};
 }
 
+/* What block i of this rank reads and writes. */
+typedef struct attention_block {
+    void *att, *d_att;
+    float *lse;
+    qkv p, d;
+} attention_block;
+
+static qkv parts_at(const qkv *p, size_t i, dtype type)
+{
+    return (qkv){.q = element(p->q, i * p->q_step, type),
+                 .k = element(p->k, i * p->kv_step, type),
+                 .v = element(p->v, i * p->kv_step, type)};
+}
+
+static attention_block find_block(const attention_shape *x, const layer_arrays *k, const qkv *p,
+                                  const qkv *d, size_t i)
+{
+    const size_t rows = i * x->batch * x->seq_len * x->n_head;
+    return (attention_block){.att = element(k->att, rows * x->v_head_dim, x->type),
+                             .d_att = element(k->d_norm, rows * x->v_head_dim, x->type),
+                             .lse = k->lse + rows,
+                             .p = parts_at(p, i, x->type),
+                             .d = parts_at(d, i, x->type)};
+}
+
 fsdp_status attend(const layer *l, const ops *o, stream *s, const layer_io *io,
                    const layer_arrays *k, const qkv *p)
 {
-    return o->attention(s, &(attention_args){.out = k->att,
-                                             .lse = k->lse,
-                                             .q = p->q,
-                                             .k = p->k,
-                                             .v = p->v,
-                                             .shape = find_heads(l, io, p)});
+    const attention_shape x = find_heads(l, io, p);
+    for (size_t i = 0; i < l->model->n_tp_blocks; i++) {
+        const attention_block b = find_block(&x, k, p, p, i);
+        TRY(o->attention(
+            s, &(attention_args){
+                   .out = b.att, .lse = b.lse, .q = b.p.q, .k = b.p.k, .v = b.p.v, .shape = x}));
+    }
+    return FSDP_OK;
 }
 
 fsdp_status attend_backward(const layer *l, const ops *o, stream *s, const layer_io *io,
                             const layer_arrays *k, const qkv p[2])
 {
-    return o->attention_backward(s, &(attention_backward_args){.d_q = p[1].q,
-                                                               .d_k = p[1].k,
-                                                               .d_v = p[1].v,
-                                                               .d_out = k->d_norm,
-                                                               .out = k->att,
-                                                               .lse = k->lse,
-                                                               .q = p->q,
-                                                               .k = p->k,
-                                                               .v = p->v,
-                                                               .shape = find_heads(l, io, p)});
+    const attention_shape x = find_heads(l, io, p);
+    for (size_t i = 0; i < l->model->n_tp_blocks; i++) {
+        const attention_block b = find_block(&x, k, &p[0], &p[1], i);
+        TRY(o->attention_backward(s, &(attention_backward_args){.d_q = b.d.q,
+                                                                .d_k = b.d.k,
+                                                                .d_v = b.d.v,
+                                                                .d_out = b.d_att,
+                                                                .out = b.att,
+                                                                .lse = b.lse,
+                                                                .q = b.p.q,
+                                                                .k = b.p.k,
+                                                                .v = b.p.v,
+                                                                .shape = x}));
+    }
+    return FSDP_OK;
 }
 
 /* ---- embed: out = wte[tokens] (+ wpe[positions]) --------------------------------------------- */
@@ -264,6 +274,24 @@ static layer_bytes embed_bytes(const layer *l, size_t rows, dtype type)
     return (layer_bytes){.scratch = rows * sizeof(uint64_t)}; /* embedding_backward_args.order */
 }
 
+/* The tokens whose rows of wte this rank has. */
+static vocab_cut wte_cut(const layer *l)
+{
+    const param_spec *wte = &l->model->params[l->first_param];
+    const model_config *c = &l->model->config;
+    return c->tp_blocks > 1 ? (vocab_cut){wte->cut.begin / c->d_model, c->vocab_size}
+                            : (vocab_cut){0};
+}
+
+/* Each row of io->out is on one tp rank, and all bits of it are 0 on the others. So the sum of the
+ * bits, as integers, is the row; a sum of numbers would turn -0 into 0. */
+static fsdp_status share_rows(const layer *l, stream *s, const layer_io *io)
+{
+    const size_t elems = io->batch * io->seq_len * l->model->config.d_model;
+    const size_t words = size_round_up(elems * dtype_bytes(io->type), 8) / 8;
+    return comm_all_reduce(io->tp, s, l->name, DTYPE_I64, io->out, words);
+}
+
 static fsdp_status embed_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
     const model_config *c = &l->model->config;
@@ -271,15 +299,17 @@ static fsdp_status embed_forward(const layer *l, const ops *o, stream *s, const 
         return fsdp_error(FSDP_EINVAL, "use a shorter --seq-len, or a model with more positions",
                           "%s: sequences of %zu tokens, expected at most %zu, its positions",
                           c->family, io->seq_len, c->max_seq_len);
-    return o->embedding(s, &(embedding_args){.out = io->out,
-                                             .wte = io->params[EMBED_WTE],
-                                             .wpe = l->n_params > 1 ? io->params[EMBED_WPE] : NULL,
-                                             .tokens = io->in,
-                                             .batch = io->batch,
-                                             .seq_len = io->seq_len,
-                                             .width = c->d_model,
-                                             .vocab = c->vocab_size,
-                                             .type = io->type});
+    TRY(o->embedding(s, &(embedding_args){.out = io->out,
+                                          .wte = io->params[EMBED_WTE],
+                                          .wpe = l->n_params > 1 ? io->params[EMBED_WPE] : NULL,
+                                          .tokens = io->in,
+                                          .batch = io->batch,
+                                          .seq_len = io->seq_len,
+                                          .width = c->d_model,
+                                          .vocab = l->model->params[l->first_param].dims[0],
+                                          .type = io->type,
+                                          .cut = wte_cut(l)}));
+    return io->tp ? share_rows(l, s, io) : FSDP_OK;
 }
 
 static fsdp_status embed_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
@@ -288,10 +318,11 @@ static fsdp_status embed_backward(const layer *l, const ops *o, stream *s, const
     uint64_t *const order = io->leaves > 1 ? io->scratch : NULL;
     float *d_wte = io->grads[EMBED_WTE], *d_wpe = l->n_params > 1 ? io->grads[EMBED_WPE] : NULL;
     const size_t C = c->d_model, wpe_elems = c->max_seq_len * C;
+    const size_t vocab = l->model->params[l->first_param].dims[0];
     if (d_wpe != NULL && !grad_adds(io, EMBED_WPE)) /* wpe has few rows: zero them, then add */
         TRY(device_zero(s, d_wpe, wpe_elems * sizeof *d_wpe));
     if (d_wte != NULL && !grad_adds(io, EMBED_WTE))
-        TRY(device_zero(s, d_wte, c->vocab_size * C * sizeof *d_wte));
+        TRY(device_zero(s, d_wte, vocab * C * sizeof *d_wte));
     if (d_wte != NULL)
         return o->embedding_backward(s, &(embedding_backward_args){.d_wte = d_wte,
                                                                    .d_wpe = d_wpe,
@@ -300,7 +331,8 @@ static fsdp_status embed_backward(const layer *l, const ops *o, stream *s, const
                                                                    .batch = io->batch,
                                                                    .seq_len = io->seq_len,
                                                                    .width = c->d_model,
-                                                                   .vocab = c->vocab_size,
+                                                                   .vocab = vocab,
+                                                                   .cut = wte_cut(l),
                                                                    .leaves = io->leaves,
                                                                    .order = order,
                                                                    .type = io->type});

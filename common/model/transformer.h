@@ -43,8 +43,21 @@ typedef struct layer_arrays {
                       attention, the gradient of att before that */
     void *d_wide;  /* [rows, d_wide] */
     float *sink;   /* [2C] for the gradients of a frozen gain and bias; never read */
+    float *sum;    /* [rows, C], and scratch for it: a sum over blocks */
     double *total; /* head with model.chunk_rows, else NULL: [1] the loss of the chunks so far */
+    vocab_part *parts; /* head with blocks: [blocks, rows] of all blocks of the vocabulary */
 } layer_arrays;
+
+/* sum_step -- the elements from one array of layer_arrays.sum to the next. */
+static inline size_t sum_step(size_t elems)
+{
+    return size_round_up(elems, LAYER_ALIGN_BYTES / sizeof(float));
+}
+/* element -- the address of element i of an array; NULL stays NULL. */
+static inline void *element(const void *array, size_t i, dtype type)
+{
+    return array ? (char *)array + i * dtype_bytes(type) : NULL;
+}
 
 /* The widths of these arrays that differ by layer. */
 typedef struct layer_cols {
@@ -88,11 +101,14 @@ fsdp_status norm_forward(const layer *l, const ops *o, stream *s, const layer_io
 fsdp_status norm_backward(const layer *l, const ops *o, stream *s, const layer_io *io,
                           const layer_arrays *k, const void *d_residual);
 
+/* If the weight is cut (tensor_parallel.h), x or y is this rank's blocks, each with all rows, one
+ * after the other: y if the weight is cut by columns, x if by rows. */
 typedef struct linear_args {
     void *y;              /* [rows, n_out] */
     size_t y_stride;      /* as matmul_args.out_stride */
     const void *x;        /* [rows, n_in] */
     const void *residual; /* [rows, n_out], or NULL */
+    float *sum;           /* layer_arrays.sum; not for a weight cut by columns */
     int weight;           /* the layer's parameter */
     bool in_out;          /* w is stored [n_in, n_out], not [n_out, n_in] as PyTorch's Linear */
 } linear_args;
@@ -107,22 +123,28 @@ typedef struct linear_grad {
                   first, but not d_y */
     const void *d_y, *x;
     size_t d_y_stride; /* as matmul_args.a_stride; 0 if in_out, or if there is a bias */
+    float *sum;        /* layer_arrays.sum; not for a weight cut by rows */
     int weight;
-    bool in_out, adds; /* adds: to what d_x holds */
+    bool in_out;
 } linear_grad;
 
 /* linear_backward -- the three gradients of linear. d_w and d_b go to the layer's views of the two
- * parameters, unless these are NULL. */
+ * parameters, unless these are NULL.
+ *   g  [n] of linears with one input x, whose gradient d_x is the sum of all, in this order */
 fsdp_status linear_backward(const layer *l, const ops *o, stream *s, const layer_io *io,
-                            const linear_grad *g);
+                            const linear_grad *g, int n);
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* Queries, keys and values of a call, or their gradients; strides are elements from row to row. */
+/* Queries, keys and values of a call, or their gradients; strides are elements from row to row, and
+ * steps those from block to block. */
 typedef struct qkv {
     void *q, *k, *v;
-    size_t q_stride, kv_stride;
+    size_t q_stride, kv_stride, q_step, kv_step;
 } qkv;
+
+/* heads_of -- the heads, or the heads of keys and values, of one block. */
+size_t heads_of(const layer *l, bool kv);
 
 /* attend -- k->att = attention(q, k, v), with the heads of the model's config. */
 fsdp_status attend(const layer *l, const ops *o, stream *s, const layer_io *io,

@@ -23,11 +23,25 @@ enum { LAYER_ALIGN_BYTES = 64 }; /* arrays of a call begin at multiples: whole c
 
 typedef enum init_rule { INIT_ZERO, INIT_ONE, INIT_NORMAL, INIT_UNIFORM } init_rule;
 
+/* A parameter that tensor parallelism cuts is stored block by block: Hugging Face's order [n,
+ * blocks, width] becomes [blocks, n, width], so every block is a dense matrix. A rank has some
+ * adjacent blocks (tensor_parallel.h). */
+typedef struct param_cut {
+    size_t blocks, width;        /* blocks 0: it is not cut; the last block may be shorter */
+    size_t dims[PARAM_MAX_DIMS]; /* of the whole parameter, as in Hugging Face's files */
+    size_t elems;                /* of the whole parameter */
+    size_t begin;                /* this rank's first element, in the order of storage */
+    bool elsewhere;              /* another tp rank has the same elements: it counts them in the
+                                    norm, and saves them */
+} param_cut;
+
 typedef struct param_spec {
     char name[PARAM_NAME_BYTES]; /* Hugging Face's name: "transformer.h.0.attn.c_attn.weight" */
     int n_dims;
-    size_t dims[PARAM_MAX_DIMS];
-    size_t elems; /* product of dims */
+    size_t dims[PARAM_MAX_DIMS]; /* of what this rank stores: rows of its blocks, one below the
+                                    other */
+    size_t elems;                /* product of dims */
+    param_cut cut;
     init_rule init;
     float init_scale; /* INIT_NORMAL: standard deviation; INIT_UNIFORM: b of [-b, b) */
     bool decay;       /* weight decay applies: tensors with >= 2 dimensions */
@@ -82,6 +96,7 @@ typedef struct layer_io {
      * first sample, counted over the run. So they are the same in a second forward and on any
      * number of ranks. */
     uint64_t seed, first_sample;
+    struct comm *tp;       /* the ranks among which blocks are shared out; NULL: this one has all */
     void *const *params;   /* [n_params] views, by the layer's own parameter order */
     float *const *grads;   /* [n_params] views; NULL for a frozen parameter */
     const bool *overwrite; /* [n_params] backward. true: the view holds nothing yet and is written;
@@ -118,6 +133,8 @@ typedef struct model_config {
     /* Llama 3.1's scaling of frequencies; factor 0: none */
     float rope_factor, rope_low, rope_high;
     size_t rope_original; /* positions that the model was first trained on */
+    size_t tp_blocks;     /* G: the number of products that a product over a cut dimension consists
+                             of, whatever the number of ranks; 0 is 1 */
 } model_config;
 
 struct model_family;
@@ -128,10 +145,11 @@ typedef struct model {
     int n_layers, n_params, n_blocks;
     array_spec input; /* what the first layer reads */
     layer *layers;
-    param_spec *params;   /* global order: by layer, then by the layer's own order */
-    size_t n_param_elems; /* tied parameters counted once */
-    size_t chunk_rows;    /* > 0: logits of at most this many tokens exist at a time, and in
-                             training the last layer computes them and the loss in backward */
+    param_spec *params;              /* global order: by layer, then by the layer's own order */
+    size_t n_param_elems;            /* of the whole model; tied parameters counted once */
+    size_t first_block, n_tp_blocks; /* this rank's blocks, of config.tp_blocks */
+    size_t chunk_rows; /* > 0: logits of at most this many tokens exist at a time, and in
+                          training the last layer computes them and the loss in backward */
 } model;
 
 /* unit_hooks -- what a sharding runtime attaches to the units. Any function may be NULL.

@@ -37,7 +37,8 @@ static fsdp_status embedding_kernel(void *args, int n_threads)
 {
     const embedding_args *a = args;
     const size_t n_rows = a->batch * a->seq_len;
-    TRY(check_numbers("embedding: token", "at position", a->tokens, n_rows, a->vocab, false));
+    TRY(check_numbers("embedding: token", "at position", a->tokens, n_rows,
+                      cut_all(a->cut, a->vocab), false));
     n_threads = threads_for(n_threads, n_rows * a->width, MIN_PARALLEL_ELEMS);
     return tiles_run(n_threads, tiles_of(n_rows, TILE_TOKENS), embedding_tile, a);
 }
@@ -113,8 +114,10 @@ static fsdp_status sum_leaves(const embedding_backward_args *a, size_t begin, si
         p.rows = a->order + i;
         for (p.n = 1; i + p.n < n_rows && token_of(p.rows[p.n]) == token;)
             p.n++;
-        to.out = a->d_wte + (size_t)token * a->width + begin;
-        TRY(leaves_sum(leaf_rows, &p, to, a->leaves));
+        const size_t place = cut_place(a->cut, token);
+        to.out = a->d_wte + place * a->width + begin;
+        if (place < a->vocab)
+            TRY(leaves_sum(leaf_rows, &p, to, a->leaves));
     }
     p.rows = NULL;
     p.n = a->batch;
@@ -141,7 +144,8 @@ static fsdp_status embedding_backward_kernel(void *args, int n_threads)
 {
     const embedding_backward_args *a = args;
     const size_t n_rows = a->batch * a->seq_len;
-    TRY(check_numbers("embedding: token", "at position", a->tokens, n_rows, a->vocab, false));
+    TRY(check_numbers("embedding: token", "at position", a->tokens, n_rows,
+                      cut_all(a->cut, a->vocab), false));
     n_threads = threads_for(n_threads, n_rows * a->width, MIN_PARALLEL_ELEMS);
     if (a->leaves > 1)
         sort_by_token(a);

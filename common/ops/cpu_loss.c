@@ -40,15 +40,22 @@ static fsdp_status cross_entropy_kernel(void *args, int n_threads)
 {
     const cross_entropy_args *a = args;
     const size_t leaves = a->leaves > 1 ? a->leaves : 1, rows = a->rows / leaves;
-    TRY(check_numbers("cross_entropy: target", "in row", a->targets, a->rows, a->vocab, true));
+    TRY(check_numbers("cross_entropy: target", "in row", a->targets, a->rows,
+                      cut_all(a->cut, a->vocab), true));
     for (size_t leaf = 0; leaf < leaves; leaf++) {
         double total = a->total ? *a->total : 0.0;
         TRY(loss_sum(a, leaf * rows, (leaf + 1) * rows, n_threads, &total));
         if (a->total)
             *a->total = total;
-        a->loss[leaf] = (float)total;
+        if (a->loss)
+            a->loss[leaf] = (float)total;
     }
     return FSDP_OK;
 }
 
 KERNEL(cross_entropy)
+
+/* ---- blocks of a vocabulary ------------------------------------------------------------------ */
+
+ROW_TILE(vocab_part, a->rows, 1, vocab_part_row)
+TILED(vocab_part, a->rows, a->rows * a->vocab, MIN_PARALLEL_EXPS)

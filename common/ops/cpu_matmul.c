@@ -11,7 +11,7 @@
  * Columns are a multiple of all blocks' widths (48, 32, 16). Narrower tiles pack rows of op(a) once
  * more, so they are used only if wide ones would be too few for the threads, and only if a narrow
  * tile is worth handing to a thread (2 MFLOP: about 20 us). */
-enum { TILE_M = GEMM_MAX_M, TILE_N = 384, NARROW_TILE_N = 192, FEW_TILES = 16 };
+enum { TILE_M = GEMM_MAX_M, TILE_N = 384, NARROW_TILE_N = 192, FEW_TILES = 16, FINISH_ROWS = 16 };
 static const size_t MIN_TILE_MACS = (size_t)1 << 20;
 
 static size_t choose_tile_n(const matmul_args *a)
@@ -118,3 +118,17 @@ fsdp_status matmul_launch(stream *s, const matmul_args *a, gemm_fn gemm)
     const tiling t = {matmul_tile, n_tiles, a->m * a->n * a->k, MIN_TILE_MACS};
     return tiles_launch(s, t, &j, sizeof j, matmul_work(a));
 }
+
+/* ---- matmul_finish --------------------------------------------------------------------------- */
+
+static fsdp_status matmul_finish_tile(const void *args, size_t tile)
+{
+    const matmul_finish_args *a = args;
+    const size_t n = a->of.n, end = min_size(a->of.m, (tile + 1) * FINISH_ROWS);
+    for (size_t r = tile * FINISH_ROWS; r < end; r++)
+        BY_TYPE(matmul_finish_row, a->of.type, &a->of, r, 0, n,
+                a->products + r * row_stride(a->of.out_stride, n));
+    return FSDP_OK;
+}
+
+TILED(matmul_finish, tiles_of(a->of.m, FINISH_ROWS), a->of.m * a->of.n, MIN_PARALLEL_ELEMS)

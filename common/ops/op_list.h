@@ -45,15 +45,22 @@ OP(matmul, EACH, EACH, YES,  a->type, a->m * a->n, IF(bias, n) + IF(residual, n)
    READS(bias, IF(bias, a->n), type)
    READS_PART(residual, IF(residual, n), matmul_out_span(a), type))
 
+OP(matmul_finish, BOTH, BOTH, YES,  a->of.type, a->of.m * a->of.n,
+   IF(of.bias, n) + IF(of.residual, n), CHECK(check_matmul(&a->of))
+   WRITES_PART(of.out, n, matmul_out_span(&a->of), a->of.out_type)
+   WRITES_PART(products, 2 * n, matmul_out_span(&a->of), DTYPE_F32)
+   READS(of.bias, IF(of.bias, a->of.n), type)
+   READS_PART(of.residual, IF(of.residual, n), matmul_out_span(&a->of), type))
+
 OP(bias_backward, BOTH, EACH, YES,  a->type, a->rows * a->cols, n,
    COMPUTES(a->overwrite ? a->cols : n)
    DELIVERS(d_bias, a->cols, DTYPE_F32, !a->overwrite) READS(d_out, n, type))
 
 /* Any row of wte may be read, but the moved bytes are a row for each token; d_wte likewise. */
-OP(embedding, BOTH, BOTH, YES,  a->type, a->batch * a->seq_len * a->width, IF(wpe, n),
+OP(embedding, BOTH, BOTH, NO_ABOVE(a->cut.all, (size_t)0, "blocks of a vocabulary"),  a->type, a->batch * a->seq_len * a->width, IF(wpe, n),
    WRITES(out, n, type) READS_PART(wte, n, a->vocab * a->width, type)
    READS(wpe, IF(wpe, a->seq_len * a->width), type) READS_TOKENS(tokens, a->batch * a->seq_len))
-OP(embedding_backward, BOTH, BOTH, YES,  a->type, a->batch * a->seq_len * a->width,
+OP(embedding_backward, BOTH, BOTH, NO_ABOVE(a->cut.all, (size_t)0, "blocks of a vocabulary"),  a->type, a->batch * a->seq_len * a->width,
    n + IF(d_wpe, n), WRITES_PART(d_wte, 2 * n, a->vocab * a->width, DTYPE_F32)
    DELIVERS(d_wpe, IF(d_wpe, a->seq_len * a->width), DTYPE_F32, true)
    WRITES(order, IF(order, 2 * a->batch * a->seq_len), DTYPE_F32) /* as large */
@@ -139,8 +146,13 @@ OP(attention_backward, EACH, EACH, NO_ABOVE(a->shape.v_head_dim, a->shape.head_d
    READS_HEADS(q, q_stride, n_head, head_dim) READS_HEADS(k, k_stride, n_kv_head, head_dim)
    READS_HEADS(v, v_stride, n_kv_head, v_head_dim))
 
+OP(vocab_part, BOTH, BOTH, NO,  a->type, a->rows * a->vocab, 3 * n, COMPUTES(a->rows)
+   WRITES(parts, 3 * a->rows, DTYPE_F32)
+   READS_PART(logits, n, span_of(a->rows, row_stride(a->stride, a->vocab), a->vocab), type)
+   READS_TOKENS(targets, a->rows))
 OP(cross_entropy, BOTH, EACH, YES,  a->type, a->rows * a->vocab, 4 * n + IF(d_logits, n),
-   COMPUTES(1) WRITES(loss, a->leaves > 1 ? a->leaves : 1, DTYPE_F32) WRITES_ONE(total)
+   COMPUTES(1) WRITES(loss, IF(loss, a->leaves > 1 ? a->leaves : 1), DTYPE_F32) WRITES_ONE(total)
+   READS(parts, IF(parts, 3 * a->n_parts * a->rows), DTYPE_F32)
    WRITES_PART(d_logits, IF(d_logits, n), span_of(a->rows, row_stride(a->d_logits_stride, a->vocab), a->vocab), type)
    READS_PART(logits, n, span_of(a->rows, row_stride(a->logits_stride, a->vocab), a->vocab), type)
    READS_TOKENS(targets, a->rows))

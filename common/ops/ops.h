@@ -71,6 +71,21 @@ typedef struct matmul_args {
     dtype type, out_type;
 } matmul_args;
 
+/* The end of a matmul whose products were added up elsewhere: of.out = products, + bias, then +
+ * residual, rounded last. Only out, bias, residual, m, n, out_stride and the two types of `of` are
+ * read.
+ *   products  [m,n], rows as far apart as those of out; undefined afterwards, unless it is out */
+typedef struct matmul_finish_args {
+    matmul_args of;
+    float *products;
+} matmul_finish_args;
+
+/* Which tokens a table holds, of a vocabulary that is cut into blocks: those from `first` on, of
+ * `all`. Zeroed: it holds all of them. */
+typedef struct vocab_cut {
+    size_t first, all;
+} vocab_cut;
+
 /* d_bias[c] += sum over rows of d_out[r,c]; = with overwrite. */
 typedef struct bias_backward_args {
     float *d_bias;
@@ -80,19 +95,22 @@ typedef struct bias_backward_args {
     dtype type;
 } bias_backward_args;
 
-/* out[b,t,:] = wte[tokens[b,t],:] + wpe[t,:]; wpe NULL: no positions. out [B,T,C], tokens [B,T]. */
+/* out[b,t,:] = wte[tokens[b,t],:] + wpe[t,:]; wpe NULL: no positions. out [B,T,C], tokens [B,T].
+ *   cut  wte [vocab,C] holds these tokens. For any other token, all bits of the row are 0 */
 typedef struct embedding_args {
     void *out;
     const void *wte, *wpe;
     const int32_t *tokens;
     size_t batch, seq_len, width, vocab;
     dtype type;
+    vocab_cut cut;
 } embedding_args;
 
 /* d_wte[tokens[b,t],:] += d_out[b,t,:]; d_wpe[t,:] += sum over b. Rows in (b,t) order. d_wpe NULL:
  * no positions.
  *   leaves above 1: groups of sequences; d_wte and d_wpe hold zeros. order: [B,T], scratch for
- *   them, else NULL */
+ *   them, else NULL
+ *   cut    d_wte [vocab,C] is of these tokens; others change only d_wpe */
 typedef struct embedding_backward_args {
     float *d_wte, *d_wpe;
     const void *d_out;
@@ -100,6 +118,7 @@ typedef struct embedding_backward_args {
     size_t batch, seq_len, width, vocab, leaves;
     uint64_t *order;
     dtype type;
+    vocab_cut cut;
 } embedding_backward_args;
 
 /* out = (in - mean) * rstd * gain + bias by row; mean, rstd [rows] are kept for backward. */
@@ -314,6 +333,24 @@ typedef struct attention_backward_args {
  * for partial sums in fp32. 0 if the outputs are fp32. */
 size_t attention_backward_scratch_bytes(const attention_shape *shape);
 
+/* What cross_entropy needs to know of each row of one block of a vocabulary: the largest logit, the
+ * sum of exp(logit - top), and the logit of the target, if it is one of the block's tokens. */
+typedef struct vocab_part {
+    float top, sum, target;
+} vocab_part;
+enum { VOCAB_PART_LEVELS = 8, MOST_VOCAB_PARTS = 1 << (VOCAB_PART_LEVELS - 1) };
+
+/* parts[r] = of row r. logits [rows,vocab] are those of the tokens in `cut`.
+ *   stride  as a_stride of matmul */
+typedef struct vocab_part_args {
+    vocab_part *parts;
+    const void *logits;
+    const int32_t *targets;
+    size_t rows, vocab, stride;
+    dtype type;
+    vocab_cut cut;
+} vocab_part_args;
+
 /* *loss = sum over rows of -log softmax(logits[r,:])[targets[r]] (accumulated in double, in
  * row order or, by `fast`, in one other order that depends on the shape alone; rounded once). When
  * d_logits is not NULL it becomes softmax - onehot (the gradient of that SUM, not of a mean);
@@ -324,7 +361,11 @@ size_t attention_backward_scratch_bytes(const attention_shape *shape);
  *   total  NULL, or [1], the sum over several calls, each for some of the rows: these rows are
  *          added to *total, one after the other (`fast` may sum them first), and *loss is *total
  *          rounded. The caller zeroes it before the first call; rows > 0
- *   leaves above 1: loss is [leaves], and each group of rows has its own; total is NULL */
+ *   leaves above 1: loss is [leaves], and each group of rows has its own; total is NULL
+ *   parts  NULL, or [n_parts,rows] of all blocks of a vocabulary, of which logits is one (cut).
+ *          Block i has ceil(cut.all / n_parts) tokens from that many times i on, as far as there
+ *          are any. loss is that of the whole vocabulary, or NULL. The denominator is a tree over
+ *          the blocks: n_parts is a power of two, at most MOST_VOCAB_PARTS */
 enum { NO_TARGET = -100 }; /* ignore_index of PyTorch's cross_entropy */
 typedef struct cross_entropy_args {
     float *loss;
@@ -335,7 +376,21 @@ typedef struct cross_entropy_args {
     dtype type;
     double *total;
     size_t logits_stride, d_logits_stride;
+    const vocab_part *parts;
+    size_t n_parts;
+    vocab_cut cut;
 } cross_entropy_args;
+
+/* cut_all -- how many tokens the vocabulary has of which a table holds `vocab`. cut_place -- the
+ * row of a token in the table; vocab or more: it is not there. */
+ROW_FN size_t cut_all(vocab_cut cut, size_t vocab)
+{
+    return cut.all ? cut.all : vocab;
+}
+ROW_FN size_t cut_place(vocab_cut cut, int32_t token)
+{
+    return (size_t)token - cut.first;
+}
 
 /* x[i] *= factor. */
 typedef struct scale_args {

@@ -146,10 +146,16 @@ ROW_FN void adadelta_elem(const adadelta_args *a, float g, size_t i)
 /* embedding_row -- row r of out, its columns [begin, begin + width): wte[token] + wpe[position]. */
 ROW_FN void embedding_row(const embedding_args *a, size_t r, size_t begin, size_t width, dtype type)
 {
-    const void *wte = row_at(a->wte, (size_t)a->tokens[r] * a->width + begin, type);
+    const size_t place = cut_place(a->cut, a->tokens[r]);
+    const size_t bytes = width * (type == DTYPE_F32 ? sizeof(float) : sizeof(uint16_t));
     void *out = row_out_at(a->out, r * a->width + begin, type);
+    if (place >= a->vocab) {
+        memset(out, 0, bytes);
+        return;
+    }
+    const void *wte = row_at(a->wte, place * a->width + begin, type);
     if (a->wpe == NULL) {
-        memcpy(out, wte, width * (type == DTYPE_F32 ? sizeof(float) : sizeof(uint16_t)));
+        memcpy(out, wte, bytes);
         return;
     }
     const void *wpe = row_at(a->wpe, r % a->seq_len * a->width + begin, type);
@@ -163,8 +169,9 @@ ROW_FN void embedding_backward_row(const embedding_backward_args *a, size_t r, s
                                    size_t width, dtype type)
 {
     const void *d_out = row_at(a->d_out, r * a->width + begin, type);
-    float *d_wte = a->d_wte + (size_t)a->tokens[r] * a->width + begin;
-    for (size_t c = 0; c < width; c++)
+    const size_t place = cut_place(a->cut, a->tokens[r]);
+    float *d_wte = place < a->vocab ? a->d_wte + place * a->width + begin : NULL;
+    for (size_t c = 0; c < width && d_wte; c++)
         d_wte[c] += row_load(d_out, c, type);
     if (a->d_wpe == NULL)
         return;

@@ -7,6 +7,9 @@
 
 /* ---- cross-entropy -------------------------------------------------------------------------- */
 
+/* exp(MASKED - x) is 0 for every possible score x, and MASKED - MASKED is not NaN. */
+#define MASKED (-1e30f)
+
 /* Elements computed at a time: a multiple of LANES, so an element's lane does not change. */
 enum { EXP_PIECE = 8 * LANES };
 
@@ -44,12 +47,52 @@ ROW_FN void *d_logits_row(const cross_entropy_args *a, size_t r, dtype type)
     return a->d_logits ? row_out_at(a->d_logits, at, type) : NULL;
 }
 
+/* vocab_part_of -- the part of a row of `vocab` logits. place: of the target; vocab or more: not
+ * among them. e: as in exp_piece. An empty block has top MASKED, whose exponential is 0. */
+ROW_FN vocab_part vocab_part_of(const void *logits, size_t vocab, size_t place, float *e,
+                                dtype type)
+{
+    vocab_part x = {MASKED, 0.0f, 0.0f};
+    if (place < vocab) /* first: e may be logits */
+        x.target = row_load(logits, place, type);
+    if (vocab > 0) {
+        x.top = row_max(logits, vocab, type);
+        x.sum = sum_exp(logits, vocab, x.top, e, type);
+    }
+    return x;
+}
+
+/* vocab_part_row -- row r of vocab_part. */
+ROW_FN void vocab_part_row(const vocab_part_args *a, size_t r, dtype type)
+{
+    const void *logits = row_at(a->logits, r * row_stride(a->stride, a->vocab), type);
+    a->parts[r] = vocab_part_of(logits, a->vocab, cut_place(a->cut, a->targets[r]), NULL, type);
+}
+
+/* vocab_join -- the part of row r of the whole vocabulary, from the parts of its blocks. */
+ROW_FN vocab_part vocab_join(const cross_entropy_args *a, size_t r)
+{
+    const size_t n = a->n_parts, each = (a->cut.all + n - 1) / n;
+    vocab_part x = a->parts[(size_t)a->targets[r] / each * a->rows + r];
+    float slot[VOCAB_PART_LEVELS]; /* as in tree_sum.h */
+    for (size_t i = 0; i < n; i++)
+        x.top = larger(a->parts[i * a->rows + r].top, x.top);
+    for (size_t i = 0; i < n; i++) {
+        const vocab_part p = a->parts[i * a->rows + r];
+        size_t level = 0;
+        for (x.sum = p.sum * pm_expf_upto40(p.top - x.top); (i >> level & 1) != 0; level++)
+            x.sum = slot[level] + x.sum;
+        slot[level] = x.sum;
+    }
+    return x;
+}
+
 /* cross_entropy_row -- the loss of row r, and its gradient if d_logits is not NULL. In fp32,
  * d_logits holds the exponentials between the passes; bf16 would round them, so they are computed
  * again. */
 ROW_FN double cross_entropy_row(const cross_entropy_args *a, size_t r, dtype type)
 {
-    const size_t vocab = a->vocab, target = (size_t)a->targets[r];
+    const size_t vocab = a->vocab, place = cut_place(a->cut, a->targets[r]);
     const void *logits = logits_row(a, r, type);
     void *d_logits = d_logits_row(a, r, type);
     if (a->targets[r] == NO_TARGET) {
@@ -57,20 +100,20 @@ ROW_FN double cross_entropy_row(const cross_entropy_args *a, size_t r, dtype typ
             memset(d_logits, 0, vocab * dtype_bytes(type));
         return 0.0;
     }
-    const float target_logit = row_load(logits, target, type); /* first: d_logits may be logits */
-    const float top = row_max(logits, vocab, type);
-    float *kept = type == DTYPE_F32 ? (float *)d_logits : NULL;
-    const float sum = sum_exp(logits, vocab, top, kept, type);
+    float *kept = type == DTYPE_F32 && !a->parts ? (float *)d_logits : NULL;
+    const vocab_part x =
+        a->parts ? vocab_join(a, r) : vocab_part_of(logits, vocab, place, kept, type);
     if (kept) {
         for (size_t i = 0; i < vocab; i++)
-            kept[i] /= sum;
-        kept[target] -= 1.0f;
+            kept[i] /= x.sum;
+        kept[place] -= 1.0f;
     } else if (d_logits) {
         for (size_t i = 0; i < vocab; i++)
-            row_store(d_logits, i, pm_expf_upto40(row_load(logits, i, type) - top) / sum, type);
-        row_store(d_logits, target, pm_expf_upto40(target_logit - top) / sum - 1.0f, type);
+            row_store(d_logits, i, pm_expf_upto40(row_load(logits, i, type) - x.top) / x.sum, type);
+        if (place < vocab)
+            row_store(d_logits, place, pm_expf_upto40(x.target - x.top) / x.sum - 1.0f, type);
     }
-    return pm_log((double)sum) + ((double)top - (double)target_logit);
+    return pm_log((double)x.sum) + ((double)x.top - (double)x.target);
 }
 
 /* ---- attention: one row of a block of scores ------------------------------------------------- */
@@ -85,9 +128,6 @@ ROW_FN size_t value_element(const attention_shape *x, size_t stride, size_t b, s
 {
     return (b * x->seq_len + t) * stride + h * x->v_head_dim;
 }
-
-/* exp(MASKED - x) is 0 for every possible score x, and MASKED - MASKED is not NaN. */
-#define MASKED (-1e30f)
 
 /* The columns of a row: it sees n_seen keys; `width` columns are computed, masked from n_seen on;
  * columns from `width` to `end` are 0. width and end are whole vectors. */

@@ -329,16 +329,16 @@ static fsdp_status baseline_save(void *self, ckpt_store *to, int64_t next_step)
     return status;
 }
 
-/* Load an entry of a checkpoint through `host` [LOADED_ELEMS], block by block, so that no whole
+/* Load array k of a parameter through `host` [LOADED_ELEMS], block by block, so that no whole
  * tensor is in host memory. */
-static fsdp_status load_entry(const baseline *b, const ckpt_source *from, const ckpt_entry *e,
-                              float *host)
+static fsdp_status load_param(const baseline *b, const ckpt_source *from, int p, int k, float *host)
 {
-    ckpt_piece block = e->piece;
-    for (uint64_t end = block.begin + block.elems; block.begin < end; block.begin += block.elems) {
-        block.elems = min_size((size_t)(end - block.begin), LOADED_ELEMS);
-        TRY(ckpt_source_read(from, e, block.begin, (size_t)block.elems, host));
-        TRY(move_piece(b, e->array, &block, host, false));
+    ckpt_piece block = {.param = p};
+    const size_t end = b->run.m->params[p].elems;
+    for (; block.begin < end; block.begin += block.elems) {
+        block.elems = min_size(end - (size_t)block.begin, LOADED_ELEMS);
+        TRY(ckpt_source_range(from, b->run.m, block, k, host));
+        TRY(move_piece(b, k, &block, host, false));
     }
     return FSDP_OK;
 }
@@ -348,13 +348,14 @@ static fsdp_status baseline_load(void *self, const ckpt_source *from)
     baseline *b = self;
     float *host = malloc(LOADED_ELEMS * sizeof *host);
     fsdp_status status = host ? FSDP_OK : ckpt_no_memory();
-    for (size_t i = 0; i < from->entries.n && status == FSDP_OK; i++) {
+    for (size_t i = 0, n; i < from->entries.n && status == FSDP_OK; i += n) {
         const ckpt_entry *e = &from->entries.list[i];
-        if (!ckpt_has(b->run.m, e->piece.param, e->array)) /* frozen now, but not when saved */
+        ckpt_source_find(from, e->array, e->piece.param, &n); /* entries are in this order */
+        if (!ckpt_has(b->run.m, e->piece.param, e->array))    /* frozen now, but not when saved */
             continue;
         if (e->array > 0 && b->run.forward_only)
             continue;
-        status = load_entry(b, from, e, host);
+        status = load_param(b, from, e->piece.param, e->array, host);
     }
     free(host);
     if (status == FSDP_OK)

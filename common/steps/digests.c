@@ -5,6 +5,7 @@
 #include <xxhash.h>
 #include "common/base/hash.h"
 #include "common/comm/comm.h"
+#include "common/model/tensor_parallel.h"
 #include "common/observe/digest_file.h"
 
 enum { GATHER_BYTES = 2048 }; /* limit of comm_host_gather */
@@ -88,29 +89,49 @@ static void put_head(const row *r, uint64_t hash)
 
 static void put_element(const row *r, uint32_t bits, size_t i)
 {
-    const size_t columns = r->param->dims[r->param->n_dims - 1];
+    const size_t columns = r->param->cut.dims[r->param->n_dims - 1];
     const uint32_t wide = r->type == DTYPE_BF16 ? bits << 16 : bits;
     float value;
+    size_t run;
     memcpy(&value, &wide, sizeof value);
     put_head(r, hash_elem(array_of(r, 0), i, bits));
+    i = param_in_file(r->param, i, &run);
     fprintf(r->d->out, "element %zu (row %zu column %zu),%.9g (%0*x)\n", i, i / columns,
             i % columns, (double)value, 2 * (int)dtype_bytes(r->type), bits);
 }
 
-/* Write a row for each element of an array. Each of the ranks first to last has some of the
- * elements, and zeros in place of the others. */
-static fsdp_status put_elements(const row *r, int first, int last)
+/* The ranks whose parts of an array make up the whole. A parameter of which all ranks, or all data
+ * ranks, have copies is on rank 0 and, if it is cut, on the next tp ranks. Where a copy differs,
+ * the last rank that differs stands in for rank 0, since rank 0's copy may be the right one. Of
+ * outputs the tp ranks have copies, too; of gradients every element is on one rank. */
+static bool has_part(const row *r, const uint64_t *sums, int rank)
+{
+    const run_context *run = &r->d->run;
+    const int size = run->shape.world_size, tp = run->shape.size[AXIS_TP];
+    int taken = rank % tp;
+    if (!r->param)
+        return mesh_leaf_of(&run->shape, rank) >= 0;
+    if (r->kind == GRADIENT)
+        return true;
+    for (int other = taken + tp; other < size; other += tp)
+        taken = sums[other] != sums[rank % tp] ? other : taken;
+    return rank == taken && (r->param->cut.blocks > 0 || rank % tp == 0);
+}
+
+/* Write a row for each element of an array. Ranks that has_part have zeros in place of the elements
+ * that others have. */
+static fsdp_status put_elements(const row *r, const uint64_t *sums)
 {
     const size_t bytes = dtype_bytes(r->type), most = GATHER_BYTES / bytes;
-    for (size_t begin = 0, n; begin < r->param->elems; begin += n) {
+    for (size_t begin = 0, n; begin < r->param->cut.elems; begin += n) {
         const char *mine = (const char *)r->d->host + begin * bytes;
         void *all;
-        n = r->param->elems - begin < most ? r->param->elems - begin : most;
+        n = r->param->cut.elems - begin < most ? r->param->cut.elems - begin : most;
         TRY(comm_host_gather(r->d->run.world, "elements", mine, n * bytes, &all));
         for (size_t i = 0; i < n && r->d->out; i++) {
             uint32_t bits = 0;
-            for (int rank = first; rank <= last; rank++)
-                bits |= bits_at(all, r->type, (size_t)rank * n + i);
+            for (int rank = 0; rank < r->d->run.shape.world_size; rank++)
+                bits |= has_part(r, sums, rank) ? bits_at(all, r->type, (size_t)rank * n + i) : 0;
             put_element(r, bits, begin + i);
         }
         free(all);
@@ -118,32 +139,30 @@ static fsdp_status put_elements(const row *r, int first, int last)
     return FSDP_OK;
 }
 
-/* Write a row with the total of all ranks' sums. Every rank has a whole copy of a parameter, so a
- * parameter's row has one rank's sum: rank 0's, or if copies differ, the sum of the last rank that
- * differs from rank 0, since rank 0's copy may be the right one. */
+/* Write a row with the total of the sums of the ranks that has_part. */
 static fsdp_status put_row(const row *r)
 {
     digests *d = r->d;
-    int first = 0, last = comm_size(d->run.world) - 1; /* the ranks whose sums are added */
+    const int tp = d->run.shape.size[AXIS_TP];
+    int differs = 0;
     uint64_t sum = 0;
     void *all;
     TRY(comm_host_gather(d->run.world, "digests", &r->sum, sizeof r->sum, &all));
-    const uint64_t *sums = all;
-    if (r->param && r->kind != GRADIENT) {
-        while (last > 0 && sums[last] == sums[0])
-            last--;
-        first = last;
+    for (int rank = 0; rank < comm_size(d->run.world); rank++) {
+        const bool adds = has_part(r, all, rank);
+        sum += adds ? ((const uint64_t *)all)[rank] : 0;
+        differs = adds && r->param && r->kind != GRADIENT && rank >= tp ? rank : differs;
     }
-    for (int rank = first; rank <= last; rank++)
-        sum += sums[rank];
-    free(all);
+    fsdp_status status = FSDP_OK;
     if (r->param && d->step == d->values_step && unit_of(r) == d->values_unit)
-        TRY(put_elements(r, first, last));
-    if (d->out) {
+        status = put_elements(r, all);
+    free(all);
+    if (d->out && status == FSDP_OK) {
         put_head(r, sum);
-        fprintf(d->out, first > 0 ? ",rank %d's differs from rank 0's\n" : ",\n", first);
+        fprintf(d->out, differs > 0 ? ",rank %d's differs from rank %d's\n" : ",\n", differs,
+                differs % tp);
     }
-    return FSDP_OK;
+    return status;
 }
 
 /* ---- what is hashed -------------------------------------------------------------------------- */
@@ -166,12 +185,12 @@ static fsdp_status put_params(digests *d, int kind, int i)
     for (int p = l->first_param; p < l->first_param + l->n_params; p++) {
         const param_spec *spec = &d->run.m->params[p];
         row r = {d, kind, spec->name, i, spec, d->run.param_dtype, 0};
-        engine_piece piece = {0, spec->elems, d->e->views->params[p]};
+        engine_piece piece = {spec->cut.begin, spec->elems, d->e->views->params[p]};
+        memset(d->host, 0, spec->cut.elems * sizeof *d->host);
         if (kind == GRADIENT) {
             if (spec->tied_to != NOT_TIED || spec->frozen)
                 continue;
             r.type = DTYPE_F32;
-            memset(d->host, 0, spec->elems * sizeof *d->host);
             TRY(d->e->find_grad(d->e->self, p, &piece));
         }
         TRY(add(&r, 0, piece.begin, piece.values, piece.elems));
@@ -226,7 +245,7 @@ fsdp_status digests_create(const run_context *run, const engine *e, const ckpt_a
         most = run->seq_len * width > most ? run->seq_len * width : most;
     }
     for (int p = 0; p < m->n_params; p++)
-        most = m->params[p].elems > most ? m->params[p].elems : most;
+        most = m->params[p].cut.elems > most ? m->params[p].cut.elems : most;
     digests *d = calloc(1, sizeof *d + (size_t)m->n_layers * sizeof *d->outputs);
     *new = d;
     if (d) {

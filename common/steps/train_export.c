@@ -1,6 +1,7 @@
 /* train_export.c -- see train_export.h. */
 #include "common/steps/train_export.h"
 #include "common/checkpoint/ckpt_store.h"
+#include "common/model/tensor_parallel.h"
 #include "common/weights/export.h"
 
 /* An export in progress. */
@@ -24,8 +25,13 @@ static fsdp_status export_param(void *ctx, const float *values, size_t elems)
     x->next.unit = x->engine->unit_name(x->engine->self, x->engine->layer_unit[l]);
     x->next.elems = elems;
     TRY(ckpt_check_finite(&x->of, &x->next, x->array, values));
-    x->next.param++;
-    return export_append(&x->w, values, elems);
+    const param_spec *spec = &m->params[x->next.param++];
+    for (size_t done = 0, n; done < elems; done += n) {
+        const size_t at = param_from_file(spec, spec->cut.blocks, done, &n);
+        n = n < elems - done ? n : elems - done;
+        TRY(export_append(&x->w, values + at, n));
+    }
+    return FSDP_OK;
 }
 
 /* Open the writer, on rank 0 only. */

@@ -76,7 +76,7 @@ static int file_end(const model *m, int first, uint64_t max_bytes)
     int p = first;
     for (; p < m->n_params; p++) {
         const bool is_stored = m->params[p].tied_to == NOT_TIED;
-        const uint64_t more = is_stored ? m->params[p].elems * sizeof(float) : 0;
+        const uint64_t more = is_stored ? m->params[p].cut.elems * sizeof(float) : 0;
         if (is_stored && bytes > 0 && bytes + more > max_bytes)
             break;
         bytes += more;
@@ -95,7 +95,7 @@ static fsdp_status open_weights(const model *m, int first, int end, cJSON *map, 
         snprintf(name, sizeof name, "model-%05d-of-%05d.safetensors", w->n_files + 1, w->n_weights);
     for (const param_spec *p = m->params + first; p < m->params + end && ok; p++)
         if (p->tied_to == NOT_TIED)
-            ok = safetensors_add(header, p->name, p->dims, p->n_dims, &bytes) &&
+            ok = safetensors_add(header, p->name, p->cut.dims, p->n_dims, &bytes) &&
                  cJSON_AddStringToObject(map, p->name, name) != NULL;
     return open_tensors(w, name, header, ok, bytes);
 }
@@ -182,7 +182,7 @@ fsdp_status export_begin_states(const model *m, const optimizer_rule *rule, int6
         const param_spec *p = &m->params[i % m->n_params];
         snprintf(name, sizeof name, "%s.%s", p->name, rule->pytorch[i / m->n_params]);
         if (p->tied_to == NOT_TIED && !p->frozen)
-            ok = safetensors_add(header, name, p->dims, p->n_dims, &bytes);
+            ok = safetensors_add(header, name, p->cut.dims, p->n_dims, &bytes);
     }
     fsdp_status status = open_tensors(w, path, header, ok, bytes);
     if (status != FSDP_OK)

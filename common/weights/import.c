@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include "common/base/dtype.h"
 #include "common/base/json.h"
+#include "common/model/tensor_parallel.h"
 #include "common/weights/export.h"
 
 enum { COMPARED_ELEMS = 1024, NO_FILE = -1 };
@@ -131,7 +132,7 @@ static fsdp_status check_shape(const safetensors *f, const cJSON *t, const param
     size_t at = 0;
     for (int d = 0; d < spec->n_dims; d++)
         at += (size_t)snprintf(expected + at, sizeof expected - at, "%c%zu", d ? ',' : '[',
-                               spec->dims[d]);
+                               spec->cut.dims[d]);
     snprintf(expected + at, sizeof expected - at, "]");
     json_print(cJSON_GetObjectItemCaseSensitive(t, "shape"), got, sizeof got);
     if (strcmp(got, expected) == 0)
@@ -154,7 +155,7 @@ static fsdp_status check_tensor(const safetensors *f, const cJSON *t, const para
                           "import: %s: %s: dtype: got %.32s, expected F32, BF16 or F16", f->path,
                           spec->name, got);
     TRY(check_shape(f, t, spec));
-    const size_t bytes = spec->elems * (out->is_f32 ? sizeof(float) : sizeof(uint16_t));
+    const size_t bytes = spec->cut.elems * (out->is_f32 ? sizeof(float) : sizeof(uint16_t));
     if (!safetensors_range(t, bytes, &out->begin))
         return fsdp_error(FSDP_EINVAL, "the file is damaged: copy it again",
                           "import: %s: %s: data_offsets: expected a range of %zu bytes", f->path,
@@ -293,11 +294,21 @@ static fsdp_status check_tied(const import *w, int p, int of, size_t begin, size
     return FSDP_OK;
 }
 
-fsdp_status import_read(const import *w, int p, size_t begin, size_t elems, float *out)
+static fsdp_status read_run(const import *w, int p, size_t begin, size_t elems, float *out)
 {
     TRY(read_values(w, &w->tensors[p], begin, elems, out));
     for (int q = w->m->params[p].next_use; q > 0; q = w->m->params[q].next_use)
         if (w->tensors[q].file != NO_FILE)
             TRY(check_tied(w, q, p, begin, elems, out));
+    return FSDP_OK;
+}
+
+fsdp_status import_read(const import *w, int p, size_t begin, size_t elems, float *out)
+{
+    for (size_t done = 0, n; done < elems; done += n) {
+        const size_t at = param_in_file(&w->m->params[p], begin + done, &n);
+        n = min_size(n, elems - done);
+        TRY(read_run(w, p, at, n, out + done));
+    }
     return FSDP_OK;
 }

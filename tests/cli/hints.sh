@@ -251,6 +251,18 @@ way
 wrong 2 'leave --n-kv-head out, or pass --model llama' --n-kv-head 1
 way
 way --n-kv-head 1 --model llama
+wrong 1 'pass --tp-blocks 1, 2, 4, ...' --tp-blocks 3
+way --tp-blocks 2
+wrong 1 'pass fewer --tp-blocks, or other sizes' --tp-blocks 4 --n-head 2
+way --tp-blocks 2 --n-head 2
+wrong 1 'pass fewer --tp-blocks, or a larger --vocab-size' --n-head 128 --d-model 128 --tp-blocks 128 --vocab-size 300
+way --n-head 128 --d-model 128 --tp-blocks 16 --vocab-size 300
+way --n-head 128 --d-model 128 --tp-blocks 128 --vocab-size 384
+wrong 3 'pass a --tp that divides the number of ranks' --tp 2
+way --tp 1
+wrong 4 'pass --tp-blocks with a multiple of --tp, a power of two' --n-head 4 --tp 4 --tp-blocks 2
+way --n-head 4 --tp 4 --tp-blocks 4
+way --n-head 4 --tp 2 --tp-blocks 2
 wrong 1 'change --n-kv-head or --n-head so that it divides' --model llama --d-model 24 --n-head 4 --n-kv-head 3
 way --model llama --d-model 24 --n-head 4 --n-kv-head 2
 way --model llama --d-model 24 --n-head 6 --n-kv-head 3

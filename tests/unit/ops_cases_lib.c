@@ -244,6 +244,24 @@ static void run_matmul_forms(const ops_case *c, const ops *o, arrays *in)
         product(c->x, FORMS[i], o, in);
 }
 
+/* x: m, n, form: what is added to products */
+static void run_finish(const ops_case *c, const ops *o, arrays *in)
+{
+    const size_t m = c->x[0], n = c->x[1], form = c->x[2];
+    const dtype out_type = form & F32 ? DTYPE_F32 : in->type;
+    float *products = form & IN_PLACE ? result_f32(in, m * n) : zeros(in, m * n * sizeof(float));
+    void *out = form & IN_PLACE ? products : result_as(in, m * n, out_type);
+    CALL(cast, .out = products, .in = input_f32(in, m * n), .elems = m * n);
+    const matmul_args of = {.out = out,
+                            .bias = form & BIAS ? input(in, n) : NULL,
+                            .residual = form & RESIDUAL ? input(in, m * n) : NULL,
+                            .m = m,
+                            .n = n,
+                            .type = in->type,
+                            .out_type = out_type};
+    CALL(matmul_finish, of, products);
+}
+
 /* x: rows, cols */
 static void run_bias(const ops_case *c, const ops *o, arrays *in)
 {
@@ -266,6 +284,33 @@ static void run_embedding(const ops_case *c, const ops *o, arrays *in)
          .d_wpe = c->x[4] ? NULL : result_f32(in, (seq_len + 9) * width),
          .d_out = input(in, batch * seq_len * width), .tokens = tokens, .batch = batch,
          .seq_len = seq_len, .width = width, .vocab = vocab, .type = in->type);
+}
+
+/* The part of a vocabulary that is block i of n. */
+static vocab_cut block_of(size_t vocab, size_t n, size_t i, size_t *held)
+{
+    const size_t each = (vocab + n - 1) / n, first = i * each < vocab ? i * each : vocab;
+    *held = first + each < vocab ? each : vocab - first;
+    return (vocab_cut){first, vocab};
+}
+
+/* x: batch, seq_len, width, vocab, no_positions, blocks; each block alone */
+static void run_embedding_blocks(const ops_case *c, const ops *o, arrays *in)
+{
+    const size_t batch = c->x[0], seq_len = c->x[1], width = c->x[2], vocab = c->x[3];
+    const int32_t *tokens = input_tokens(in, batch * seq_len, vocab, 0, 0);
+    const void *wpe = c->x[4] ? NULL : input(in, seq_len * width);
+    const void *d_out = input(in, batch * seq_len * width);
+    for (size_t i = 0, held; i < c->x[5]; i++) {
+        const vocab_cut cut = block_of(vocab, c->x[5], i, &held);
+        CALL(embedding, .out = result(in, batch * seq_len * width), .wte = input(in, held * width),
+             .wpe = wpe, .tokens = tokens, .batch = batch, .seq_len = seq_len, .width = width,
+             .vocab = held, .type = in->type, .cut = cut);
+        CALL(embedding_backward, .d_wte = result_f32(in, held * width),
+             .d_wpe = wpe ? result_f32(in, seq_len * width) : NULL, .d_out = d_out,
+             .tokens = tokens, .batch = batch, .seq_len = seq_len, .width = width, .vocab = held,
+             .type = in->type, .cut = cut);
+    }
 }
 
 /* x: rows, cols, residual, overwrite, std */
@@ -387,6 +432,34 @@ static void run_cross_entropy(const ops_case *c, const ops *o, arrays *in)
         a.targets += a.rows;
         first += most;
     } while (first < rows && in->status == FSDP_OK);
+}
+
+/* x: rows, vocab, blocks, then as run_cross_entropy: d_logits, std, no target; and elements between
+ * rows */
+static void run_vocab_blocks(const ops_case *c, const ops *o, arrays *in)
+{
+    const size_t rows = c->x[0], vocab = c->x[1], n = c->x[2], each = (vocab + n - 1) / n;
+    const int32_t *targets = input_tokens(in, rows, vocab, 0, c->x[5]);
+    float *parts = result_f32(in, 3 * n * rows);
+    void *logits[MAX_ARRAYS];
+    vocab_cut cut;
+    for (size_t i = 0, held; i < n; i++) {
+        logits[i] = c->x[3] == 1 ? result(in, rows * (each + c->x[6]))
+                                 : input_of(in, rows * (each + c->x[6]), c->x[4]);
+        cut = block_of(vocab, n, i, &held);
+        CALL(vocab_part, (vocab_part *)parts + i * rows, logits[i], targets, rows, held,
+             each + c->x[6], in->type, cut);
+    }
+    for (size_t i = 0, held; i < n; i++) {
+        cut = block_of(vocab, n, i, &held);
+        CALL(cross_entropy, .loss = i % 2 ? NULL : result_f32(in, 1),
+             .d_logits = c->x[3] == 1   ? logits[i]
+                         : c->x[3] == 0 ? result(in, rows * (each + c->x[6]))
+                                        : NULL,
+             .logits = logits[i], .targets = targets, .rows = rows, .vocab = held, .type = in->type,
+             .logits_stride = each + c->x[6], .d_logits_stride = each + c->x[6],
+             .parts = (vocab_part *)parts, .n_parts = n, .cut = cut);
+    }
 }
 
 /* x: elems */
@@ -514,6 +587,10 @@ static const ops_case PLAIN_CASES[] = {{"elementwise 1", run_elementwise, {1}},
 /* Activations and parameters are in fp32, then in bf16. Sums and gradients of parameters stay in
  * fp32. "large": large inputs. */
 static const ops_case CASES[] = {
+    {"matmul_finish", run_finish, {70, 131, BIAS | RESIDUAL}},
+    {"matmul_finish with a bias", run_finish, {3, 1003, BIAS}},
+    {"matmul_finish with a residual, fp32", run_finish, {37, 64, RESIDUAL | F32}},
+    {"matmul_finish in place", run_finish, {37, 64, BIAS | RESIDUAL | F32 | IN_PLACE}},
     {"matmul 1x1x1", run_matmul, {1, 1, 1}},
     {"matmul 3x5x7 accumulate", run_matmul, {3, 5, 7, ACCUMULATE}},
     {"matmul one row", run_matmul, {1, 513, 130}},
@@ -549,6 +626,8 @@ static const ops_case CASES[] = {
     {"embedding of equal tokens, wide", run_embedding, {3, 41, 515, 12, 0, 40}},
     {"embedding of equal tokens, no positions", run_embedding, {3, 41, 7, 12, 1, 40}},
     {"embedding of nothing", run_embedding, {0, 41, 7, 12}},
+    {"embedding in blocks", run_embedding_blocks, {3, 41, 7, 13, 0, 4}},
+    {"embedding in blocks, no positions", run_embedding_blocks, {2, 97, 401, 53, 1, 2}},
     {"layernorm 1x1", run_layernorm, {1, 1}},
     {"layernorm 5x17", run_layernorm, {5, 17}},
     {"layernorm 3x15", run_layernorm, {3, 15, 1}},
@@ -608,6 +687,10 @@ static const ops_case CASES[] = {
     {"cross_entropy large, no gradient", run_cross_entropy, {70, 131, 0, 2, 5}},
     {"cross_entropy of no rows", run_cross_entropy, {0, 131}},
     {"cross_entropy, rows without a target", run_cross_entropy, {70, 131, 20, 1, 0, 3}},
+    {"vocabulary in a block", run_vocab_blocks, {67, 131, 1}},
+    {"vocabulary in 2 blocks", run_vocab_blocks, {67, 1003, 2, 0, 5}},
+    {"vocabulary in 8 blocks, in place", run_vocab_blocks, {70, 131, 8, 1, 1, 3, 5}},
+    {"vocabulary in 4 blocks, no gradient", run_vocab_blocks, {601, 131, 4, 2, 20}},
     {"cross_entropy, no row has a target", run_cross_entropy, {3, 131, 0, 0, 0, 1}},
     {"conv2d 1", run_conv2d, {1, 1, 1, 1, 1, 1}},
     {"conv2d 3 images", run_conv2d, {3, 5, 7, 9, 11, 3, OVERWRITE}},

@@ -122,10 +122,13 @@ fsdp_status ops_bad_call(int which, const ops *o, stream *s, float *x, float *y,
                          const int32_t *numbers)
 {
     if (which == 0)
-        return o->embedding(s, &(embedding_args){x, y, NULL, numbers, 1, 3, 2, 3, DTYPE_F32});
+        return o->embedding(s,
+                            &(embedding_args){x, y, NULL, numbers, 1, 3, 2, 3, DTYPE_F32, {0, 0}});
     if (which == 1)
         return o->embedding_backward(
-            s, &(embedding_backward_args){x, NULL, y, numbers, 1, 3, 2, 3, 0, NULL, DTYPE_F32});
+            s, &(embedding_backward_args){
+                   x, NULL, y, numbers, 1, 3, 2, 3, 0, NULL, DTYPE_F32, {0, 0}});
     return o->cross_entropy(
-        s, &(cross_entropy_args){x, NULL, y, numbers, 3, 3, 0, DTYPE_F32, NULL, 0, 0});
+        s,
+        &(cross_entropy_args){.loss = x, .logits = y, .targets = numbers, .rows = 3, .vocab = 3});
 }

@@ -237,6 +237,9 @@ static void list_refused(const ops *o, char text[512])
 #define WIDE " with heads of v wider than heads of q and k"
     LIST_IF_REFUSED(attention, WIDE, .shape = WIDE_V);
     LIST_IF_REFUSED(attention_backward, WIDE, .shape = WIDE_V);
+#define BLOCKS " with blocks of a vocabulary"
+    LIST_IF_REFUSED(embedding, BLOCKS, .cut = {0, 1});
+    LIST_IF_REFUSED(embedding_backward, BLOCKS, .cut = {0, 1});
 #undef LIST_IF_REFUSED
 }
 

@@ -78,14 +78,14 @@ TEST(test_layers)
     WORK(bias_backward, 15, 2 * 15 + 4 * 5, "A20w B30r", AT(A), AT(B), 3, 5, 0, true, bf16);
     COST(embedding, 30, 4 * (60 + 6 + 15), .wpe = AT(C), .batch = 2, .seq_len = 3, .width = 5);
     WORK(embedding, 0, 4 * (60 + 6), "A120w B220r D24r", AT(A), AT(B), NULL, AT(D), 2, 3, 5, 11,
-         DTYPE_F32);
+         DTYPE_F32, {0, 0});
     WORK(embedding, 30, 4 * 6 + 2 * 75, "A60w B110r C30r D24r", AT(A), AT(B), AT(C), AT(D), 2, 3, 5,
-         11, bf16);
+         11, bf16, {0, 0});
     WORK(embedding_backward, 60, 4 * (90 + 6 + 30), "A220w B60w C120r D24r", AT(A), AT(B), AT(C),
-         AT(D), 2, 3, 5, 11, 0, NULL, DTYPE_F32);
+         AT(D), 2, 3, 5, 11, 0, NULL, DTYPE_F32, {0, 0});
     COST(embedding_backward, 30, 4 * (90 + 6), .batch = 2, .seq_len = 3, .width = 5);
     WORK(embedding_backward, 60, 2 * 30 + 4 * (60 + 6 + 30), "A220w B60w C60r D24r", AT(A), AT(B),
-         AT(C), AT(D), 2, 3, 5, 11, 0, NULL, bf16);
+         AT(C), AT(D), 2, 3, 5, 11, 0, NULL, bf16, {0, 0});
     COST(layernorm, 120, 4 * (30 + 10 + 6), .rows = 3, .cols = 5);
     WORK(layernorm, 120, 2 * 40 + 4 * 6, "A30w B12w C12w D30r E10r F10r", AT(A), AT(B), AT(C),
          AT(D), AT(E), AT(F), 3, 5, 1, bf16);
@@ -166,17 +166,24 @@ TEST(test_images)
 TEST(test_the_rest)
 {
     const dtype bf16 = DTYPE_BF16;
+    WORK(matmul_finish, 2 * 21, 4 * (21 + 42 + 7 + 21), "A84w B84w C28r D84r",
+         {.out = AT(A), .bias = AT(C), .residual = AT(D), .m = 3, .n = 7}, AT(B));
+    WORK(vocab_part, 3 * 15, 2 * 15 + 4 * (9 + 3), "A36w B38r C12r", AT(A), AT(B), AT(C), 3, 5, 7,
+         bf16, {0, 0});
+    WORK(cross_entropy, 60, 4 * (15 + 3 + 18), "E72r C60r D12r", .logits = AT(C), .targets = AT(D),
+         .rows = 3, .vocab = 5, .parts = AT(E), .n_parts = 2);
     WORK(cross_entropy, 60, 4 * (15 + 3 + 1), "A4w C60r D12r", AT(A), NULL, AT(C), AT(D), 3, 5, 0,
-         DTYPE_F32, NULL, 0, 0);
+         DTYPE_F32, NULL, 0, 0, NULL, 0, {0, 0});
     WORK(cross_entropy, 75, 4 * (30 + 3 + 1), "A4w B60w C60r D12r", AT(A), AT(B), AT(C), AT(D), 3,
-         5, 0, DTYPE_F32, NULL, 0, 0);
+         5, 0, DTYPE_F32, NULL, 0, 0, NULL, 0, {0, 0});
     WORK(cross_entropy, 75, 2 * 30 + 4 * (3 + 1), "A4w B30w C30r D12r", AT(A), AT(B), AT(C), AT(D),
-         3, 5, 0, bf16, NULL, 0, 0);
+         3, 5, 0, bf16, NULL, 0, 0, NULL, 0, {0, 0});
     /* three rows of 5 that begin 9 or 7 apart */
-    WORK(cross_entropy, 75, 2 * 30 + 4 * (3 + 1), "A4w B38w C46r D12r", AT(A), AT(B), AT(C), AT(D),
-         3, 5, 0, bf16, NULL, .logits_stride = 9, .d_logits_stride = 7);
-    op_work total = cross_entropy_work(
-        &(cross_entropy_args){AT(A), NULL, AT(C), AT(D), 3, 5, 0, DTYPE_F32, AT(E), 0, 0});
+    WORK(cross_entropy, 75, 2 * 30 + 4 * (3 + 1), "A4w B38w C46r D12r", .loss = AT(A),
+         .d_logits = AT(B), .logits = AT(C), .targets = AT(D), .rows = 3, .vocab = 5, .type = bf16,
+         .logits_stride = 9, .d_logits_stride = 7);
+    op_work total = cross_entropy_work(&(cross_entropy_args){
+        .loss = AT(A), .logits = AT(C), .targets = AT(D), .rows = 3, .vocab = 5, .total = AT(E)});
     expect_work(&total, "cross_entropy", total.info.cost.flops, total.info.cost.bytes,
                 "A4w E8w C60r D12r");
     WORK(cast, 0, 42, "A14w B28r", AT(A), AT(B), bf16, DTYPE_F32, 7);
@@ -312,9 +319,11 @@ static void launch_layers(rig *r)
     const dtype t = DTYPE_F32;
     float *f = r->f, *g = r->g, *h = r->h, *y = r->y, *z = r->z, *w = r->w;
     LAUNCHES(matmul, y, f, g, NULL, NULL, 2, 2, 2, 0, 0, 0, false, false, false, t, t);
+    LAUNCHES(matmul_finish, {.out = y, .bias = f, .m = 2, .n = 2}, w);
+    LAUNCHES(vocab_part, (vocab_part *)y, f, &r->token, 1, 2, 0, t, {0, 0});
     LAUNCHES(bias_backward, h, g, 1, 2, 0, false, t);
-    LAUNCHES(embedding, y, f, NULL, &r->token, 1, 1, 2, 1, t);
-    LAUNCHES(embedding_backward, h, NULL, f, &r->token, 1, 1, 2, 1, 0, NULL, t);
+    LAUNCHES(embedding, y, f, NULL, &r->token, 1, 1, 2, 1, t, {0, 0});
+    LAUNCHES(embedding_backward, h, NULL, f, &r->token, 1, 1, 2, 1, 0, NULL, t, {0, 0});
     LAUNCHES(layernorm, y, z, w, f, g, g, 1, 2, 1, t);
     LAUNCHES(layernorm_backward, y, h, h + 2, f, f, g, NULL, z, w, 1, 2, 0, false, t);
     LAUNCHES(rmsnorm, y, w, f, g, 1, 2, 1, t);
@@ -326,7 +335,7 @@ static void launch_layers(rig *r)
     LAUNCHES(swiglu_backward, y, z, f, f, g, 2, t);
     LAUNCHES(attention, y, z, f, g, h, ONE_HEAD);
     LAUNCHES(attention_backward, w, w + 1, w + 2, f, y, f, g, h, z, ONE_HEAD);
-    LAUNCHES(cross_entropy, y, NULL, f, &r->token, 1, 2, 0, t, NULL, 0, 0);
+    LAUNCHES(cross_entropy, y, NULL, f, &r->token, 1, 2, 0, t, NULL, 0, 0, NULL, 0, {0, 0});
 }
 
 static void launch_the_rest(rig *r)

@@ -407,12 +407,56 @@ TEST(test_allowed_aliasing)
                       .type = t);
         SAME_IN_PLACE(cross_entropy, d_logits, logits, in, bytes, .loss = &loss[loss[0] != 0],
                       .targets = TARGETS, .rows = ROWS, .vocab = COLS, .type = t);
-        CALL(o, s, cross_entropy, &loss[2], NULL, in, TARGETS, ROWS, COLS, 0, t, NULL, 0, 0);
+        CALL(o, s, cross_entropy, &loss[2], NULL, in, TARGETS, ROWS, COLS, 0, t, NULL, 0, 0, NULL,
+             0, {0, 0});
         expect_same_bits(&loss[1], &loss[0], 1, "loss", "d_logits == logits");
         expect_same_bits(&loss[2], &loss[0], 1, "loss", "without d_logits");
         fill_as(DTYPE_F32, 1, in, N), fill_as(DTYPE_F32, 3, d, N);
         SAME_IN_PLACE(add, out, b, d, sizeof x, .a = in, .elems = N);
     }
+}
+
+/* A vocabulary in one block has the bits of a call without blocks. In several, a row's sum of V
+ * exponentials, and one more product for each block, are rounded elsewhere: relative to it by at
+ * most (V + 16) u on either side. */
+TEST(test_vocabulary_in_blocks)
+{
+    static float in[N], out[N], block[N], d[N];
+    static vocab_part parts[8 * ROWS];
+    ops_test_fill(1, 3.0f, in, N);
+    for (int t = 0; t < 2; t++)
+        for (size_t n = 1; n <= 8; n *= 2) {
+            const ops *o = ops_table(t);
+            const size_t each = (COLS + n - 1) / n;
+            const double bound = 2.0 * (COLS + 16) * 0x1p-24;
+            float want, got = NAN;
+            CALL(o, s, cross_entropy, .loss = &want, .d_logits = out, .logits = in,
+                 .targets = TARGETS, .rows = ROWS, .vocab = COLS);
+            for (int pass = 0; pass < 2; pass++)
+                for (size_t i = 0; i < n; i++) {
+                    const vocab_cut cut = {i * each, COLS};
+                    const size_t held = i + 1 < n ? each : COLS - i * each;
+                    for (size_t r = 0; r < ROWS; r++)
+                        memcpy(block + r * held, in + r * COLS + cut.first, held * sizeof *block);
+                    if (pass == 0)
+                        CALL(o, s, vocab_part, parts + i * ROWS, block, TARGETS, ROWS, held, 0,
+                             DTYPE_F32, cut);
+                    else
+                        CALL(o, s, cross_entropy, .loss = i == 0 ? &got : NULL, .d_logits = block,
+                             .logits = block, .targets = TARGETS, .rows = ROWS, .vocab = held,
+                             .parts = parts, .n_parts = n, .cut = cut);
+                    for (size_t r = 0; r < ROWS && pass == 1; r++)
+                        memcpy(d + r * COLS + cut.first, block + r * held, held * sizeof *block);
+                }
+            if (n == 1) {
+                expect_same_bits(&got, &want, 1, "loss", "in one block");
+                expect_same_bits(d, out, N, "d_logits", "in one block");
+            }
+            assert_true(fabs((double)got - (double)want) <=
+                        ROWS * bound + 0x1p-23 * fabs((double)want));
+            for (size_t i = 0; i < N; i++)
+                assert_true(fabs((double)d[i] - (double)out[i]) <= bound);
+        }
 }
 
 /* A loss whose rows are split over two calls has the bits of one call. */
@@ -425,11 +469,11 @@ TEST(test_loss_in_two_calls)
         double total = 0.0;
         enum { FIRST = 2 };
         CALL(ops_table(t), s, cross_entropy, loss, out[0], in, TARGETS, ROWS, COLS, 0, DTYPE_F32,
-             NULL, 0, 0);
+             NULL, 0, 0, NULL, 0, {0, 0});
         for (int part = 0; part < 2; part++)
             CALL(ops_table(t), s, cross_entropy, loss + 1, out[1] + part * FIRST * COLS,
                  in + part * FIRST * COLS, TARGETS + part * FIRST, part ? ROWS - FIRST : FIRST,
-                 COLS, 0, DTYPE_F32, &total, 0, 0);
+                 COLS, 0, DTYPE_F32, &total, 0, 0, NULL, 0, {0, 0});
         expect_same_bits(out[1], out[0], N, "cross_entropy", "in two calls");
         expect_same_bits(&loss[1], &loss[0], 1, "loss", "in two calls");
     }

@@ -116,6 +116,8 @@ TEST(test_unknown_types)
     REFUSES(cast, x, x, DTYPE_F32, DTYPE_I64, 1);
     REFUSES(cast, x, x, DTYPE_U8, DTYPE_F32, 1);
     REFUSES(matmul, .type = DTYPE_U8, .out_type = DTYPE_U8);
+    REFUSES(matmul_finish, .of = {.type = DTYPE_U8, .out_type = DTYPE_U8});
+    REFUSES(vocab_part, .type = DTYPE_U8);
     REFUSES(bias_backward, .type = DTYPE_U8);
     REFUSES(embedding, .type = DTYPE_U8);
     REFUSES(embedding_backward, .type = DTYPE_U8);
@@ -198,10 +200,11 @@ static fsdp_status copies_end(stream *st, fsdp_status status)
         __VA_ARGS__;                                                                               \
         return copies_end(st, ops_cpu_portable()->op(st, &x));                                     \
     }
-#define IN(field, elems)              x.field = expanded(a->field, elems)
-#define OUT(field, elems)             x.field = to_round(a->field, elems)
-#define IN_ROWS(field, cols, stride)  x.field = copy_new(a->field, NULL, n, cols, stride)
-#define OUT_ROWS(field, cols, stride) x.field = copy_new(NULL, a->field, n, cols, stride)
+#define IN(field, elems)             x.field = expanded(a->field, elems)
+#define OUT(field, elems)            x.field = to_round(a->field, elems)
+#define IN_ROWS(field, cols, stride) x.field = copy_new(a->field, NULL, n, cols, stride)
+#define OUT_ROWS(field, cols, stride)                                                              \
+    x.field = a->field ? copy_new(NULL, a->field, n, cols, stride) : NULL
 
 static size_t conv_inputs(const conv_shape *x)
 {
@@ -226,7 +229,13 @@ EXPANDING(layernorm_backward, type, a->rows * a->cols, IN(d_out, n), IN(in, n), 
           IN(d_residual, n), OUT(d_in, n))
 EXPANDING(gelu, type, a->elems, IN(in, n), OUT(out, n))
 EXPANDING(gelu_backward, type, a->elems, IN(in, n), IN(d_out, n), OUT(d_in, n))
-EXPANDING(cross_entropy, type, a->rows * a->vocab, IN(logits, n), OUT(d_logits, n))
+EXPANDING(matmul_finish, of.type, a->of.m * a->of.n, IN(of.bias, a->of.n), IN(of.residual, n),
+          x.of.out = a->of.out_type == DTYPE_BF16 ? to_round(a->of.out, n) : a->of.out,
+          x.of.out_type = DTYPE_F32)
+EXPANDING(vocab_part, type, a->rows, IN_ROWS(logits, a->vocab, row_stride(a->stride, a->vocab)))
+EXPANDING(cross_entropy, type, a->rows,
+          IN_ROWS(logits, a->vocab, row_stride(a->logits_stride, a->vocab)),
+          OUT_ROWS(d_logits, a->vocab, row_stride(a->d_logits_stride, a->vocab)))
 EXPANDING(conv2d, shape.type, a->shape.kernel * a->shape.kernel * a->shape.in_channels,
           IN(in, conv_inputs(&a->shape)), IN(weight, n * a->shape.out_channels),
           IN(bias, a->shape.out_channels), OUT(out, conv_outputs(&a->shape)))
@@ -262,6 +271,7 @@ static ops expanding_table(void)
 #define SET(op) o.op = expanding_##op
     SET(matmul), SET(bias_backward), SET(embedding), SET(embedding_backward);
     SET(layernorm), SET(layernorm_backward), SET(gelu), SET(gelu_backward);
+    SET(matmul_finish), SET(vocab_part);
     SET(attention), SET(attention_backward), SET(cross_entropy), SET(conv2d), SET(conv2d_backward);
     SET(max_pool2d), SET(max_pool2d_backward), SET(relu), SET(relu_backward), SET(dropout);
 #undef SET

@@ -104,10 +104,10 @@ TEST(test_embedding)
     float out[B * T * C], d_wte[V * C] = {0}, d_wpe[T * C] = {0};
     get_tokens("embedding/tokens", tokens, B * T);
     CALL(ops_cpu_fast(), s, embedding, out, vector("embedding/wte", V * C),
-         vector("embedding/wpe", T * C), tokens, B, T, C, V, DTYPE_F32);
+         vector("embedding/wpe", T * C), tokens, B, T, C, V, DTYPE_F32, {0, 0});
     expect(out, "embedding/out", B * T * C, 2 * U);
     CALL(ops_cpu_fast(), s, embedding_backward, d_wte, d_wpe, vector("embedding/d_out", B * T * C),
-         tokens, B, T, C, V, 0, NULL, DTYPE_F32);
+         tokens, B, T, C, V, 0, NULL, DTYPE_F32, {0, 0});
     expect(d_wte, "embedding/d_wte", V * C, U * B * T * B * T);
     expect(d_wpe, "embedding/d_wpe", T * C, U * B * B);
 }

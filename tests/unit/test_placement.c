@@ -257,7 +257,8 @@ static void check_counts(rig *x)
         sum += u == 1 ? 0 : squares(x, u);
     if (o.norm_group)
         CHECK_OK(x->f, comm_all_reduce(o.norm_group, f->compute, "want", DTYPE_I64, &sum, 1));
-    const float *at = f->units[1].shard + (o.units[1].n_updated > 0 ? o.units[1].ranges->begin : 0);
+    const float *at =
+        f->units[1].shard + (o.units[1].n_updated > 0 ? o.units[1].updated->begin : 0);
     CHECK_OK(x->f, device_download(f->compute, &before, at, sizeof before));
     CHECK_OK(x->f, grad_norm(&o));
     CHECK_OK(x->f, o.ops->clip_coef(f->compute, &(clip_coef_args){.norm = o.norm,

@@ -1,0 +1,267 @@
+/* linear.c -- products with a weight, and sums over its blocks. See transformer.h.
+ *
+ *     by columns  y_g = x w_g + b_g        d_x = sum over g of d_y_g w_g^T
+ *     by rows     y = sum over g of x_g w_g, + b      d_x_g = d_y w_g^T
+ *
+ * Each product is one call of one shape, whatever the number of ranks that share the blocks. */
+#include "common/comm/comm_sums.h"
+#include "common/model/tensor_parallel.h"
+#include "common/model/transformer.h"
+
+enum { NO_PARAM = -1 };
+
+/* A linear layer's call, or what one block of it needs. */
+typedef struct linear_shape {
+    const layer *l;
+    const ops *o;
+    stream *s;
+    const layer_io *io;
+    const param_spec *w;
+    int weight, bias;   /* NO_PARAM: it has none */
+    size_t n_in, n_out; /* of the whole weight, and of the bias */
+    bool in_out;
+    bool by_cols, by_rows; /* neither: the weight is not cut */
+} linear_shape;
+
+static linear_shape find_linear(const layer *l, const ops *o, stream *s, const layer_io *io,
+                                int weight, bool in_out)
+{
+    const param_spec *w = &l->model->params[l->first_param + weight];
+    const param_cut *c = &w->cut;
+    const bool has_bias = weight + 1 < l->n_params && w[1].n_dims == 1;
+    const bool is_cut = c->blocks > 1, first_dim = c->blocks * c->width >= c->elems;
+    return (linear_shape){.l = l,
+                          .o = o,
+                          .s = s,
+                          .io = io,
+                          .w = w,
+                          .weight = weight,
+                          .bias = has_bias ? weight + 1 : NO_PARAM,
+                          .n_in = c->dims[!in_out],
+                          .n_out = c->dims[in_out],
+                          .in_out = in_out,
+                          .by_cols = is_cut && first_dim != in_out,
+                          .by_rows = is_cut && first_dim == in_out};
+}
+
+static size_t rows_of(const linear_shape *x)
+{
+    return x->io->batch * x->io->seq_len;
+}
+
+/* How many blocks this rank has. */
+static size_t n_blocks_of(const linear_shape *x)
+{
+    return x->by_cols || x->by_rows ? x->l->model->n_tp_blocks : 1;
+}
+
+/* The shape of the product of this rank's block number i. */
+static linear_shape block_of(const linear_shape *x, size_t i)
+{
+    const size_t G = x->w->cut.blocks, g = x->l->model->first_block + i;
+    linear_shape part = *x;
+    if (x->by_cols)
+        part.n_out = cut_at(x->n_out, G, g + 1) - cut_at(x->n_out, G, g);
+    if (x->by_rows)
+        part.n_in = cut_at(x->n_in, G, g + 1) - cut_at(x->n_in, G, g);
+    return part;
+}
+
+/* Block i of an array that has [rows, its columns] of each block; else the whole array. */
+static void *part_at(const linear_shape *x, const void *array, size_t i, size_t stride)
+{
+    const size_t n = x->by_cols ? x->n_out : x->n_in, G = x->w->cut.blocks;
+    if (i == 0)
+        return element(array, 0, x->io->type);
+    return element(array, i * rows_of(x) * (stride ? stride : cut_at(n, G, 1)), x->io->type);
+}
+
+/* Elements before block i of the weight and of the bias, in this rank's memory. */
+static size_t weight_at(const linear_shape *x, size_t i)
+{
+    const size_t cols = x->by_cols ? x->n_out : x->n_in, G = x->w->cut.blocks;
+    return i == 0 ? 0 : i * cut_at(cols, G, 1) * (x->by_cols ? x->n_in : x->n_out);
+}
+static size_t bias_at(const linear_shape *x, size_t i)
+{
+    return x->by_cols && i > 0 ? i * cut_at(x->n_out, x->w->cut.blocks, 1) : 0;
+}
+
+/* ---- sums over blocks ------------------------------------------------------------------------ */
+
+/* A sum over blocks: add_part writes the part of this rank's block i to out [elems]. */
+typedef struct block_sum block_sum;
+struct block_sum {
+    const linear_shape *x;
+    fsdp_status (*add_part)(const block_sum *b, size_t i, float *out);
+    const void *args;
+    int n_args;
+    size_t elems;
+};
+
+static fsdp_status sum_some(const block_sum *b, size_t first, size_t n, float *out)
+{
+    float *right = out + sum_step(b->elems);
+    if (n == 1)
+        return b->add_part(b, first, out);
+    TRY(sum_some(b, first, n / 2, out));
+    TRY(sum_some(b, first + n / 2, n / 2, right));
+    return b->x->o->add(b->x->s, &(add_args){.out = out, .a = out, .b = right, .elems = b->elems});
+}
+
+/* out = the sum over all blocks, on all ranks that share them. */
+static fsdp_status sum_blocks(const block_sum *b, float *out)
+{
+    const linear_shape *x = b->x;
+    TRY(sum_some(b, 0, n_blocks_of(x), out));
+    return x->io->tp == NULL
+               ? FSDP_OK
+               : comm_all_reduce(x->io->tp, x->s, x->l->name, DTYPE_F32, out, b->elems);
+}
+
+/* ---- y = x w + b ----------------------------------------------------------------------------- */
+
+/* The product with this rank's block i. */
+static matmul_args product(const linear_shape *x, const linear_args *a, size_t i)
+{
+    const linear_shape part = block_of(x, i);
+    const dtype type = x->io->type;
+    const void *bias = x->bias == NO_PARAM ? NULL : x->io->params[x->bias];
+    return (matmul_args){.out = x->by_cols ? part_at(x, a->y, i, a->y_stride) : a->y,
+                         .out_stride = a->y_stride,
+                         .a = x->by_rows ? part_at(x, a->x, i, 0) : a->x,
+                         .b = element(x->io->params[x->weight], weight_at(x, i), type),
+                         .trans_b = !x->in_out,
+                         .bias = element(bias, bias_at(x, i), type),
+                         .residual = a->residual,
+                         .m = rows_of(x),
+                         .n = part.n_out,
+                         .k = part.n_in,
+                         .type = type,
+                         .out_type = type};
+}
+
+static fsdp_status row_part(const block_sum *b, size_t i, float *out)
+{
+    matmul_args part = product(b->x, b->args, i);
+    part.out = out;
+    part.out_type = DTYPE_F32;
+    part.bias = part.residual = NULL;
+    return b->x->o->matmul(b->x->s, &part);
+}
+
+fsdp_status linear(const layer *l, const ops *o, stream *s, const layer_io *io,
+                   const linear_args *a)
+{
+    const linear_shape x = find_linear(l, o, s, io, a->weight, a->in_out);
+    const block_sum sum = {&x, row_part, a, 1, rows_of(&x) * x.n_out};
+    if (x.by_rows) {
+        TRY(sum_blocks(&sum, a->sum));
+        return o->matmul_finish(s, &(matmul_finish_args){product(&x, a, 0), a->sum});
+    }
+    for (size_t i = 0; i < n_blocks_of(&x); i++) {
+        const matmul_args block = product(&x, a, i);
+        TRY(o->matmul(s, &block));
+    }
+    return FSDP_OK;
+}
+
+/* ---- its gradients --------------------------------------------------------------------------- */
+
+/* d_w of this rank's block i, and d_b. */
+static fsdp_status param_grads(const linear_shape *x, const linear_grad *g, size_t i)
+{
+    const linear_shape part = block_of(x, i);
+    const layer_io *io = x->io;
+    const void *in = x->by_rows ? part_at(x, g->x, i, 0) : g->x;
+    const void *d_y = x->by_cols ? part_at(x, g->d_y, i, g->d_y_stride) : g->d_y;
+    float *d_w = io->grads[x->weight];
+    float *d_b = x->bias == NO_PARAM ? NULL : io->grads[x->bias];
+    if (d_w != NULL)
+        TRY(x->o->matmul(x->s, &(matmul_args){.out = d_w + weight_at(x, i),
+                                              .a = x->in_out ? in : d_y,
+                                              .a_stride = g->d_y_stride,
+                                              .trans_a = true,
+                                              .b = x->in_out ? d_y : in,
+                                              .m = x->in_out ? part.n_in : part.n_out,
+                                              .n = x->in_out ? part.n_out : part.n_in,
+                                              .k = rows_of(x),
+                                              .leaves = io->leaves,
+                                              .accumulate = grad_adds(io, x->weight),
+                                              .type = io->type}));
+    if (d_b == NULL || (i > 0 && !x->by_cols))
+        return FSDP_OK;
+    return x->o->bias_backward(x->s, &(bias_backward_args){.d_bias = d_b + bias_at(x, i),
+                                                           .d_out = d_y,
+                                                           .rows = rows_of(x),
+                                                           .leaves = io->leaves,
+                                                           .cols = part.n_out,
+                                                           .overwrite = !grad_adds(io, x->bias),
+                                                           .type = io->type});
+}
+
+/* The product that gives block i's part of d_x, in d_x of the weight's type. */
+static matmul_args input_product(const linear_shape *x, const linear_grad *g, size_t i)
+{
+    const linear_shape part = block_of(x, i);
+    return (matmul_args){.out = x->by_rows ? part_at(x, g->d_x, i, 0) : g->d_x,
+                         .a = x->by_cols ? part_at(x, g->d_y, i, g->d_y_stride) : g->d_y,
+                         .a_stride = g->d_y_stride,
+                         .b = element(x->io->params[x->weight], weight_at(x, i), x->io->type),
+                         .trans_b = x->in_out,
+                         .m = rows_of(x),
+                         .n = part.n_in,
+                         .k = part.n_out,
+                         .type = x->io->type,
+                         .out_type = x->io->type};
+}
+
+/* Block i's part of d_x, of all linears with that input. */
+static fsdp_status col_part(const block_sum *b, size_t i, float *out)
+{
+    const linear_shape *x = b->x;
+    const linear_grad *g = b->args;
+    for (int n = 0; n < b->n_args; n++) {
+        const linear_shape y = find_linear(x->l, x->o, x->s, x->io, g[n].weight, g[n].in_out);
+        matmul_args part = input_product(&y, &g[n], i);
+        part.out = out;
+        part.out_type = DTYPE_F32;
+        part.accumulate = n > 0;
+        TRY(x->o->matmul(x->s, &part));
+    }
+    return FSDP_OK;
+}
+
+static fsdp_status input_grad(const linear_shape *x, const linear_grad *g, int n)
+{
+    const block_sum sum = {x, col_part, g, n, rows_of(x) * x->n_in};
+    if (x->by_cols) {
+        TRY(sum_blocks(&sum, g->sum));
+        return x->o->cast(x->s, &(cast_args){.out = g->d_x,
+                                             .in = g->sum,
+                                             .out_type = x->io->type,
+                                             .in_type = DTYPE_F32,
+                                             .elems = sum.elems});
+    }
+    for (int k = 0; k < n; k++)
+        for (size_t i = 0; i < n_blocks_of(x); i++) {
+            const linear_shape y = find_linear(x->l, x->o, x->s, x->io, g[k].weight, g[k].in_out);
+            matmul_args block = input_product(&y, &g[k], i);
+            block.residual = k > 0 ? block.out : NULL;
+            TRY(x->o->matmul(x->s, &block));
+        }
+    return FSDP_OK;
+}
+
+fsdp_status linear_backward(const layer *l, const ops *o, stream *s, const layer_io *io,
+                            const linear_grad *g, int n)
+{
+    const linear_shape first = find_linear(l, o, s, io, g->weight, g->in_out);
+    for (int k = 0; k < n; k++) {
+        const linear_shape x = find_linear(l, o, s, io, g[k].weight, g[k].in_out);
+        FSDP_ASSERT(g[k].d_y_stride == 0 || (!x.in_out && x.bias == NO_PARAM));
+        for (size_t i = 0; i < n_blocks_of(&x); i++)
+            TRY(param_grads(&x, &g[k], i));
+    }
+    return grad_wanted(io, g->weight) ? input_grad(&first, g, n) : FSDP_OK;
+}
