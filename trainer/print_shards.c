@@ -95,7 +95,7 @@ fsdp_status print_shards(const trainer *t, FILE *out)
     TRY(mesh_shape_make(t->cfg.n_ranks, size, 0, &shape));
     TRY(model_copy(t->run.m, &m));
     config.run.m = &m;
-    fsdp_status status = model_share(&m, shape.at[AXIS_TP], shape.size[AXIS_TP]);
+    fsdp_status status = model_share(&m, shape.at[AXIS_TP], shape.size[AXIS_TP], false);
     IF_OK(status, fsdp_lay_out(&config, &shape, &f));
     if (status != FSDP_OK) {
         model_free(&m);

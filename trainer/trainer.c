@@ -69,7 +69,8 @@ fsdp_status trainer_make(trainer *t)
     int size[N_AXES];
     trainer_config_mesh(&t->cfg, size);
     TRY(mesh_shape_make(comm_size(t->run.world), size, comm_rank(t->run.world), &t->run.shape));
-    TRY(model_share(&t->m, t->run.shape.at[AXIS_TP], t->run.shape.size[AXIS_TP]));
+    TRY(model_share(&t->m, t->run.shape.at[AXIS_TP], t->run.shape.size[AXIS_TP],
+                    t->opt->sequence_parallel));
     if (t->cfg.parallel == PARALLEL_FSDP) {
         TRY(mesh_open(t->run.world, size, &t->mesh));
         t->run.tp = t->mesh.tp;

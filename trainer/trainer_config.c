@@ -164,6 +164,10 @@ static fsdp_status resolve_model(const trainer_options *o, trainer_config *cfg, 
     if (model_family_find(mc->family)->is_images)
         cfg->train.seq_len = 1;
     const long long seq_len = cfg->train.seq_len;
+    if ((size_t)seq_len % mc->tp_blocks != 0)
+        return fsdp_error(FSDP_EINVAL, "pass a --seq-len that --tp-blocks divides",
+                          "--seq-len: got %lld, expected a multiple of --tp-blocks, %zu", seq_len,
+                          mc->tp_blocks);
     if ((size_t)seq_len <= mc->max_seq_len)
         return FSDP_OK;
     return fsdp_error(FSDP_EINVAL,

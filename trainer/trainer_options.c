@@ -38,6 +38,8 @@ const option_spec TRAINER_OPTIONS[] = {
     {OPTION("tp-blocks", tp_blocks), .fact = "tp-blocks", .max = 128,
      .help = "blocks of heads, of MLP columns and of the vocabulary; a sum over blocks has the same bits on any --tp that divides their number "
              "(0: --tp)"},
+    {OPTION("sequence-parallel", sequence_parallel), .needs = {{.rule = "tp!=1", .says = "--tp N"}},
+     .help = "cut norms and the arrays between layers by tokens among the tp ranks: the same bits in less memory"},
     {OPTION("no-sync", no_sync), .def = "off", .bare = "all", .choices = "off|all|replicas",
      .help = "reduce gradients once a step, after its last micro-step, with all ranks or, inside shard groups as before, with replicas "
              "(alone: all)"},

@@ -64,7 +64,7 @@ typedef struct trainer_options {
     const char *memory_report, *profile_dir, *snapshot;
     const char *save_dir, *resume, *resume_change;
     int64_t keep; /* number of checkpoints; 0: all */
-    bool check_order, print_shards, no_grad_norm, eval_only;
+    bool sequence_parallel, check_order, print_shards, no_grad_norm, eval_only;
     const char *digests, *digest_values;
     bool plan, plan_fit; /* plan: also if another --plan-... is given */
     int64_t plan_ranks, plan_fsdp_size, plan_rank;

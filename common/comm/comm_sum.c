@@ -153,20 +153,45 @@ static void slices_parts(const comm *c, comm_part *parts, char *buf, size_t elem
                                .recv_bytes = c->slices[r].elems * elem_bytes};
 }
 
-static fsdp_status all_reduce_run(comm *c, stream *s, comm_call *call, const comm_issue *i,
-                                  char *buf)
+/* The first phase: this rank's slice of buf becomes the sum over all ranks, in place. */
+static fsdp_status sum_own(comm *c, stream *s, const comm_call *call, dtype type, char *buf)
 {
-    size_t elem_bytes = dtype_bytes(i->type);
+    const size_t elem_bytes = dtype_bytes(type);
     const comm_slice own = c->slices[c->team.rank];
     comm_part *parts = transport_parts(c->data);
     transport_scatter_parts(c->data, parts, buf, c->slices, elem_bytes);
-    comm_sum sum = {
-        .kernels = c->sums,
-        .run = sum_run_root(buf + own.begin * elem_bytes, own.elems, c->team.size, i->type),
-        .step = 1};
+    comm_sum sum = {.kernels = c->sums,
+                    .run =
+                        sum_run_root(buf + own.begin * elem_bytes, own.elems, c->team.size, type),
+                    .step = 1};
+    return transport_sum(c->data, s, call, parts, &sum);
+}
+
+fsdp_status comm_reduce_own(comm *c, stream *s, const char *label, float *buf, size_t elems)
+{
+    size_t bytes;
+    comm_call call;
+    TRY(size_mul(elems, (size_t)c->team.size * sizeof *buf, "reduce-scatter buffer", &bytes));
+    const comm_issue i = {.op = COMM_OP_REDUCE_SCATTER,
+                          .type = DTYPE_F32,
+                          .label = label,
+                          .elems = elems,
+                          .agreed_elems = elems,
+                          .sent_bytes = bytes - elems * sizeof *buf};
+    slices_cut(c, elems * (size_t)c->team.size);
+    TRY(transport_begin(c->data, s, &i, &call));
+    if (c->team.size == 1)
+        return c->data->table->exchange(c->data, s, &call, transport_parts(c->data), NULL);
+    return sum_own(c, s, &call, DTYPE_F32, (char *)buf);
+}
+
+static fsdp_status all_reduce_run(comm *c, stream *s, comm_call *call, const comm_issue *i,
+                                  char *buf)
+{
+    const size_t elem_bytes = dtype_bytes(i->type);
     call->more = true;
-    TRY(transport_sum(c->data, s, call, parts, &sum));
-    parts = transport_parts(c->data);
+    TRY(sum_own(c, s, call, i->type, buf));
+    comm_part *parts = transport_parts(c->data);
     slices_parts(c, parts, buf, elem_bytes);
     call->phase = 1;
     call->more = false;

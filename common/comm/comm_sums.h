@@ -30,4 +30,9 @@ fsdp_status comm_reduce_scatterv(comm *c, stream *s, const char *label, const fl
 fsdp_status comm_all_reduce(comm *c, stream *s, const char *label, dtype t, void *buf,
                             size_t elems);
 
+/* comm_reduce_own -- the first half of comm_all_reduce: slice r of buf [W*elems] becomes, on rank
+ * r, the sum of that slice over all ranks. The other slices stay as they are. moves  (W-1)*elems
+ * sent per rank */
+fsdp_status comm_reduce_own(comm *c, stream *s, const char *label, float *buf, size_t elems);
+
 EXTERN_C_END

@@ -104,7 +104,8 @@ static fsdp_status open_groups(mesh *m)
     else
         TRY(comm_range(m->world, s->world_rank, 1, 1, &m->dp_cp));
     m->copy = m->shard;
-    TRY(mesh_group(m->world, s, 1u << AXIS_TP, &m->tp));
+    if (s->size[AXIS_TP] > 1)
+        TRY(mesh_group(m->world, s, 1u << AXIS_TP, &m->tp));
     return is_cut ? mesh_group(m->world, s, ((1u << N_AXES) - 1) & ~column, &m->copy) : FSDP_OK;
 }
 

@@ -76,7 +76,7 @@ typedef struct mesh {
     comm *replicate; /* this rank's column; NULL if there is one replica */
     comm *dp_cp;     /* all leaf ranks of this rank's parameters: axes replicate, shard and cp */
     comm *copy;      /* one copy of the whole model: all axes but replicate */
-    comm *tp;        /* the ranks that share out the blocks of this rank's layers */
+    comm *tp;        /* the ranks that share out the blocks of this rank's layers; NULL: one rank */
 } mesh;
 
 /* mesh_group -- the ranks that differ from this one only along some axes, in order of their world

@@ -47,12 +47,18 @@ static bool owns_out(const runner *r, int i)
     return i + 1 >= r->border && i + 1 < r->cfg.run.m->n_layers && !runner_goes_on(r, i);
 }
 
+/* Elements of the output of layer i for a leaf, or of this rank's part of the tokens. */
+static size_t out_elems(const runner *r, int i)
+{
+    const model *m = r->cfg.run.m;
+    return r->leaf_batch * (r->cfg.run.seq_len / m->token_parts) * m->layers[i].out_width;
+}
+
 /* Whether the outputs of layer i for all leaves are one array without gaps. */
 static bool without_gaps(const runner *r, int i)
 {
     const run_context *run = &r->cfg.run;
-    return r->out_bytes[i] == r->leaf_batch * run->seq_len * run->m->layers[i].out_width *
-                                  dtype_bytes(run->param_dtype);
+    return r->out_bytes[i] == out_elems(r, i) * dtype_bytes(run->param_dtype);
 }
 
 /* runner.calls of layer i. */
@@ -68,14 +74,6 @@ static size_t calls_of(const runner *r, int i)
                : r->n_leaves;
 }
 
-/* Memory that the tp ranks read in place. */
-static fsdp_status alloc_shown(runner *r, size_t bytes, const char *label, void **out)
-{
-    comm *tp = r->cfg.run.tp;
-    return tp ? comm_alloc(tp, r->s, MEM_ACTIVATIONS, bytes, label, out)
-              : device_alloc(r->s, MEM_ACTIVATIONS, bytes, label, out);
-}
-
 /* *scratch_bytes: the most that any layer needs. A pass that keeps nothing saves in scratch. */
 static fsdp_status alloc_layers(runner *r, size_t *scratch_bytes)
 {
@@ -88,14 +86,13 @@ static fsdp_status alloc_layers(runner *r, size_t *scratch_bytes)
         *scratch_bytes = need.scratch > *scratch_bytes ? need.scratch : *scratch_bytes;
         r->saved_bytes[i] = need.saved;
         if (owns_saved(r, i))
-            TRY(device_alloc(r->s, MEM_ACTIVATIONS, calls * need.saved, "saved", &r->saved[i]));
+            TRY(runner_alloc(r, calls * need.saved, "saved", &r->saved[i]));
         else
             *scratch_bytes = need.saved > *scratch_bytes ? need.saved : *scratch_bytes;
         if (i + 1 < r->border)
             r->outs[i] = i % 2 ? r->d_pong : r->d_ping; /* unused until backward */
         else if (owns_out(r, i))
-            TRY((i == 0 ? alloc_shown(r, bytes, "layer output", &r->outs[i])
-                        : device_alloc(r->s, MEM_ACTIVATIONS, bytes, "layer output", &r->outs[i])));
+            TRY(runner_alloc(r, bytes, "layer output", &r->outs[i]));
     }
     return runner_alloc_segments(r);
 }
@@ -115,8 +112,7 @@ static size_t input_bytes(const runner *r)
 /* Bytes of the output of layer i for a leaf. */
 static size_t output_bytes(const runner *r, int i)
 {
-    const size_t elems = r->leaf_batch * r->cfg.run.seq_len * r->cfg.run.m->layers[i].out_width;
-    return size_round_up(elems * kind_bytes(r, ARRAY_VALUES), LAYER_ALIGN_BYTES);
+    return size_round_up(out_elems(r, i) * kind_bytes(r, ARRAY_VALUES), LAYER_ALIGN_BYTES);
 }
 
 static fsdp_status alloc_inputs(runner *r)
@@ -152,10 +148,10 @@ static fsdp_status alloc_activations(runner *r)
         r->out_bytes[i] = output_bytes(r, i);
         most = r->out_bytes[i] > most ? r->out_bytes[i] : most;
     }
-    TRY(alloc_shown(r, r->n_leaves * most, "d_ping", &r->d_ping)); /* or the embedding's output */
-    TRY(device_alloc(r->s, cat, r->n_leaves * most, "d_pong", &r->d_pong));
+    TRY(runner_alloc(r, r->n_leaves * most, "d_ping", &r->d_ping)); /* or the embedding's output */
+    TRY(runner_alloc(r, r->n_leaves * most, "d_pong", &r->d_pong));
     TRY(alloc_layers(r, &scratch_bytes));
-    TRY(alloc_shown(r, scratch_bytes, "scratch", &r->scratch));
+    TRY(runner_alloc(r, scratch_bytes, "scratch", &r->scratch));
     TRY(device_alloc_f32(r->s, cat, r->n_leaves, "leaf losses", &r->leaf_loss));
     return alloc_inputs(r);
 }
@@ -251,7 +247,7 @@ const void *runner_output(const runner *r, int i, size_t j, dtype *type, size_t 
         return r->leaf_loss + leaf;
     }
     *type = run->param_dtype;
-    *elems = run->seq_len * run->m->layers[i].out_width;
+    *elems = out_elems(r, i) / r->leaf_batch;
     return (const char *)runner_slice(r->outs[i], leaf, r->out_bytes[i]) +
            place * *elems * dtype_bytes(*type);
 }

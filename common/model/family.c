@@ -103,7 +103,7 @@ fsdp_status model_create(const model_config *config, model *m)
                             config->n_blocks);
     else {
         m->family->build(m);
-        status = count_elems(m) ? model_share(m, 0, 1) : too_large(&m->config);
+        status = count_elems(m) ? model_share(m, 0, 1, false) : too_large(&m->config);
     }
     if (status != FSDP_OK)
         model_free(m);

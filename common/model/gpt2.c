@@ -72,9 +72,10 @@ static fsdp_status attn_forward(const layer *l, const ops *o, stream *s, const l
     attn_arrays(l, io, &k);
     const qkv p = parts_of(l, io, k.wide);
     TRY(norm_forward(l, o, s, io, &k));
-    TRY(linear(
-        l, o, s, io,
-        &(linear_args){.y = k.wide, .x = k.norm, .weight = ATTN_QKV_WEIGHT, .in_out = true}));
+    TRY(linear(l, o, s, io,
+               &(linear_args){
+                   .y = k.wide, .x = k.norm, .k = &k, .weight = ATTN_QKV_WEIGHT, .in_out = true},
+               1));
     TRY(attend(l, o, s, io, &k, &p));
     if (io->out == NULL)
         return FSDP_OK;
@@ -82,9 +83,10 @@ static fsdp_status attn_forward(const layer *l, const ops *o, stream *s, const l
                   &(linear_args){.y = io->out,
                                  .x = k.att,
                                  .residual = io->in,
-                                 .sum = k.sum,
+                                 .k = &k,
                                  .weight = ATTN_PROJ_WEIGHT,
-                                 .in_out = true});
+                                 .in_out = true},
+                  1);
 }
 
 static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
@@ -93,11 +95,14 @@ static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const 
     attn_arrays(l, io, &k);
     const qkv p[] = {parts_of(l, io, k.wide), parts_of(l, io, k.d_wide)};
     void *d_att = k.d_norm; /* last read before the gradient of the norm's output is written */
-    TRY(linear_backward(
-        l, o, s, io,
-        &(linear_grad){
-            .d_x = d_att, .d_y = io->d_out, .x = k.att, .weight = ATTN_PROJ_WEIGHT, .in_out = true},
-        1));
+    TRY(linear_backward(l, o, s, io,
+                        &(linear_grad){.d_x = d_att,
+                                       .d_y = io->d_out,
+                                       .x = k.att,
+                                       .k = &k,
+                                       .weight = ATTN_PROJ_WEIGHT,
+                                       .in_out = true},
+                        1));
     if (!grad_wanted(io, ATTN_PROJ_WEIGHT))
         return FSDP_OK;
     TRY(attend_backward(l, o, s, io, &k, p));
@@ -105,7 +110,7 @@ static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const 
                         &(linear_grad){.d_x = k.d_norm,
                                        .d_y = k.d_wide,
                                        .x = k.norm,
-                                       .sum = k.sum,
+                                       .k = &k,
                                        .weight = ATTN_QKV_WEIGHT,
                                        .in_out = true},
                         1));
@@ -137,8 +142,9 @@ static fsdp_status mlp_forward(const layer *l, const ops *o, stream *s, const la
     void *fc = k.wide;
     void *act = io->saved != NULL ? k.d_wide : fc; /* fc is in scratch: gelu in place */
     TRY(norm_forward(l, o, s, io, &k));
-    TRY(linear(l, o, s, io,
-               &(linear_args){.y = fc, .x = k.norm, .weight = MLP_FC_WEIGHT, .in_out = true}));
+    TRY(linear(
+        l, o, s, io,
+        &(linear_args){.y = fc, .x = k.norm, .k = &k, .weight = MLP_FC_WEIGHT, .in_out = true}, 1));
     if (io->out == NULL)
         return FSDP_OK;
     TRY(o->gelu(s, &(gelu_args){.out = act, .in = fc, .elems = elems, .type = io->type}));
@@ -146,9 +152,10 @@ static fsdp_status mlp_forward(const layer *l, const ops *o, stream *s, const la
                   &(linear_args){.y = io->out,
                                  .x = act,
                                  .residual = io->in,
-                                 .sum = k.sum,
+                                 .k = &k,
                                  .weight = MLP_PROJ_WEIGHT,
-                                 .in_out = true});
+                                 .in_out = true},
+                  1);
 }
 
 static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
@@ -158,11 +165,14 @@ static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const l
     mlp_arrays(l, io, &k);
     void *fc = k.wide, *act = k.d_wide, *d_fc = k.d_wide;
     TRY(o->gelu(s, &(gelu_args){.out = act, .in = fc, .elems = elems, .type = io->type}));
-    TRY(linear_backward(
-        l, o, s, io,
-        &(linear_grad){
-            .d_x = d_fc, .d_y = io->d_out, .x = act, .weight = MLP_PROJ_WEIGHT, .in_out = true},
-        1));
+    TRY(linear_backward(l, o, s, io,
+                        &(linear_grad){.d_x = d_fc,
+                                       .d_y = io->d_out,
+                                       .x = act,
+                                       .k = &k,
+                                       .weight = MLP_PROJ_WEIGHT,
+                                       .in_out = true},
+                        1));
     if (!grad_wanted(io, MLP_PROJ_WEIGHT))
         return FSDP_OK;
     TRY(o->gelu_backward(
@@ -172,7 +182,7 @@ static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const l
                         &(linear_grad){.d_x = k.d_norm,
                                        .d_y = d_fc,
                                        .x = k.norm,
-                                       .sum = k.sum,
+                                       .k = &k,
                                        .weight = MLP_FC_WEIGHT,
                                        .in_out = true},
                         1));

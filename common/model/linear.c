@@ -21,6 +21,7 @@ typedef struct linear_shape {
     size_t n_in, n_out; /* of the whole weight, and of the bias */
     bool in_out;
     bool by_cols, by_rows; /* neither: the weight is not cut */
+    bool whole;            /* its rows are not cut by tokens */
 } linear_shape;
 
 static linear_shape find_linear(const layer *l, const ops *o, stream *s, const layer_io *io,
@@ -41,7 +42,8 @@ static linear_shape find_linear(const layer *l, const ops *o, stream *s, const l
                           .n_out = c->dims[in_out],
                           .in_out = in_out,
                           .by_cols = is_cut && first_dim != in_out,
-                          .by_rows = is_cut && first_dim == in_out};
+                          .by_rows = is_cut && first_dim == in_out,
+                          .whole = l->model->token_parts == 1};
 }
 
 static size_t rows_of(const linear_shape *x)
@@ -109,14 +111,47 @@ static fsdp_status sum_some(const block_sum *b, size_t first, size_t n, float *o
     return b->x->o->add(b->x->s, &(add_args){.out = out, .a = out, .b = right, .elems = b->elems});
 }
 
-/* out = the sum over all blocks, on all ranks that share them. */
+/* Own rows of an array [rows, cols], or of one that has only these: runs of them, one after the
+ * other. Without sequence parallelism there is one run of all rows. */
+typedef struct row_runs {
+    size_t n, rows;     /* of each run */
+    size_t first, step; /* in an array of all rows: where they begin, and the rows between */
+} row_runs;
+
+static row_runs own_runs(const linear_shape *x)
+{
+    const size_t parts = x->l->model->token_parts, T = x->io->seq_len;
+    if (x->whole)
+        return (row_runs){1, rows_of(x), 0, 0};
+    return (row_runs){x->io->batch, T / parts, (size_t)comm_rank(x->io->tp) * (T / parts), T};
+}
+
+/* out = the sum over all blocks, on all ranks that share them; of cut tokens only the own rows. */
 static fsdp_status sum_blocks(const block_sum *b, float *out)
 {
     const linear_shape *x = b->x;
+    const row_runs own = own_runs(x);
+    const size_t cols = b->elems / rows_of(x);
     TRY(sum_some(b, 0, n_blocks_of(x), out));
-    return x->io->tp == NULL
-               ? FSDP_OK
-               : comm_all_reduce(x->io->tp, x->s, x->l->name, DTYPE_F32, out, b->elems);
+    if (x->io->tp == NULL)
+        return FSDP_OK;
+    if (x->whole)
+        return comm_all_reduce(x->io->tp, x->s, x->l->name, DTYPE_F32, out, b->elems);
+    for (size_t j = 0; j < own.n; j++)
+        TRY(comm_reduce_own(x->io->tp, x->s, x->l->name, out + j * own.step * cols,
+                            own.rows * cols));
+    return FSDP_OK;
+}
+
+/* *all = own if it has all rows, else all rows in k->full. */
+static fsdp_status whole_rows(const linear_shape *x, const layer_arrays *k, const void *own,
+                              const void **all)
+{
+    *all = own;
+    if (x->whole)
+        return FSDP_OK;
+    *all = k->full;
+    return gather_rows(x->l, x->s, x->io, own, k->full);
 }
 
 /* ---- y = x w + b ----------------------------------------------------------------------------- */
@@ -150,23 +185,57 @@ static fsdp_status row_part(const block_sum *b, size_t i, float *out)
     return b->x->o->matmul(b->x->s, &part);
 }
 
-fsdp_status linear(const layer *l, const ops *o, stream *s, const layer_io *io,
-                   const linear_args *a)
+/* A product with a weight that is cut by rows. */
+static fsdp_status row_product(const linear_shape *x, const linear_args *a)
 {
-    const linear_shape x = find_linear(l, o, s, io, a->weight, a->in_out);
-    const block_sum sum = {&x, row_part, a, 1, rows_of(&x) * x.n_out};
-    if (x.by_rows) {
-        TRY(sum_blocks(&sum, a->sum));
-        return o->matmul_finish(s, &(matmul_finish_args){product(&x, a, 0), a->sum});
+    const block_sum sum = {x, row_part, a, 1, rows_of(x) * x->n_out};
+    const row_runs own = own_runs(x);
+    TRY(sum_blocks(&sum, a->k->sum));
+    for (size_t j = 0; j < own.n; j++) {
+        const size_t at = j * own.rows * x->n_out;
+        matmul_finish_args run = {product(x, a, 0),
+                                  a->k->sum + (own.first + j * own.step) * x->n_out};
+        run.of.out = element(a->y, at, x->io->type);
+        run.of.residual = element(a->residual, at, x->io->type);
+        run.of.m = own.rows;
+        TRY(x->o->matmul_finish(x->s, &run));
     }
-    for (size_t i = 0; i < n_blocks_of(&x); i++) {
-        const matmul_args block = product(&x, a, i);
-        TRY(o->matmul(s, &block));
+    return FSDP_OK;
+}
+
+fsdp_status linear(const layer *l, const ops *o, stream *s, const layer_io *io,
+                   const linear_args *a, int n)
+{
+    const void *in = a->x;
+    for (int k = 0; k < n; k++) {
+        linear_shape x = find_linear(l, o, s, io, a[k].weight, a[k].in_out);
+        x.whole |= a->whole;
+        if (x.by_rows)
+            return row_product(&x, a);
+        if (x.by_cols && k == 0)
+            TRY(whole_rows(&x, a->k, a->x, &in));
+        for (size_t i = 0; i < n_blocks_of(&x); i++) {
+            matmul_args block = product(&x, &a[k], i);
+            block.a = in;
+            TRY(o->matmul(s, &block));
+        }
     }
     return FSDP_OK;
 }
 
 /* ---- its gradients --------------------------------------------------------------------------- */
+
+/* The gradient of the bias of a product by rows, from this rank's rows of d_y. */
+static fsdp_status bias_part(const token_sum *t, size_t first, size_t rows, float *out)
+{
+    const void *d_y = element(t->args, first * t->cols, t->io->type);
+    return t->o->bias_backward(t->s, &(bias_backward_args){.d_bias = out,
+                                                           .d_out = d_y,
+                                                           .rows = rows,
+                                                           .cols = t->cols,
+                                                           .overwrite = true,
+                                                           .type = t->io->type});
+}
 
 /* d_w of this rank's block i, and d_b. */
 static fsdp_status param_grads(const linear_shape *x, const linear_grad *g, size_t i)
@@ -189,7 +258,7 @@ static fsdp_status param_grads(const linear_shape *x, const linear_grad *g, size
                                               .leaves = io->leaves,
                                               .accumulate = grad_adds(io, x->weight),
                                               .type = io->type}));
-    if (d_b == NULL || (i > 0 && !x->by_cols))
+    if (d_b == NULL || x->by_rows)
         return FSDP_OK;
     return x->o->bias_backward(x->s, &(bias_backward_args){.d_bias = d_b + bias_at(x, i),
                                                            .d_out = d_y,
@@ -236,12 +305,16 @@ static fsdp_status input_grad(const linear_shape *x, const linear_grad *g, int n
 {
     const block_sum sum = {x, col_part, g, n, rows_of(x) * x->n_in};
     if (x->by_cols) {
-        TRY(sum_blocks(&sum, g->sum));
-        return x->o->cast(x->s, &(cast_args){.out = g->d_x,
-                                             .in = g->sum,
-                                             .out_type = x->io->type,
-                                             .in_type = DTYPE_F32,
-                                             .elems = sum.elems});
+        const row_runs own = own_runs(x);
+        TRY(sum_blocks(&sum, g->k->sum));
+        for (size_t j = 0; j < own.n; j++)
+            TRY(x->o->cast(x->s,
+                           &(cast_args){.out = element(g->d_x, j * own.rows * x->n_in, x->io->type),
+                                        .in = g->k->sum + (own.first + j * own.step) * x->n_in,
+                                        .out_type = x->io->type,
+                                        .in_type = DTYPE_F32,
+                                        .elems = own.rows * x->n_in}));
+        return FSDP_OK;
     }
     for (int k = 0; k < n; k++)
         for (size_t i = 0; i < n_blocks_of(x); i++) {
@@ -253,15 +326,38 @@ static fsdp_status input_grad(const linear_shape *x, const linear_grad *g, int n
     return FSDP_OK;
 }
 
+static bool wants_weights(const linear_shape *x, const linear_grad *g, int n)
+{
+    bool wants = false;
+    for (int k = 0; k < n; k++)
+        wants = wants || x->io->grads[g[k].weight] != NULL;
+    return wants;
+}
+
 fsdp_status linear_backward(const layer *l, const ops *o, stream *s, const layer_io *io,
                             const linear_grad *g, int n)
 {
-    const linear_shape first = find_linear(l, o, s, io, g->weight, g->in_out);
+    linear_shape first = find_linear(l, o, s, io, g->weight, g->in_out);
+    const void *x_all = g->x, *d_y_all = g->d_y;
+    linear_grad whole;
+    first.whole |= g->whole;
+    if (first.by_cols && wants_weights(&first, g, n))
+        TRY(whole_rows(&first, g->k, g->x, &x_all));
+    if (first.by_rows)
+        TRY(whole_rows(&first, g->k, g->d_y, &d_y_all));
     for (int k = 0; k < n; k++) {
         const linear_shape x = find_linear(l, o, s, io, g[k].weight, g[k].in_out);
         FSDP_ASSERT(g[k].d_y_stride == 0 || (!x.in_out && x.bias == NO_PARAM));
+        whole = g[k];
+        whole.x = x_all;
+        whole.d_y = first.by_rows ? d_y_all : g[k].d_y;
         for (size_t i = 0; i < n_blocks_of(&x); i++)
-            TRY(param_grads(&x, &g[k], i));
+            TRY(param_grads(&x, &whole, i));
+        if (x.by_rows && x.bias != NO_PARAM && io->grads[x.bias] != NULL)
+            TRY(token_sum_run(
+                &(token_sum){bias_part, l, o, s, io, g->d_y, x.n_out, x.n_out, x.bias}));
     }
-    return grad_wanted(io, g->weight) ? input_grad(&first, g, n) : FSDP_OK;
+    if (!grad_wanted(io, g->weight))
+        return FSDP_OK;
+    return input_grad(&first, first.by_rows ? &whole : g, n);
 }

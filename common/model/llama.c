@@ -118,9 +118,10 @@ static fsdp_status attn_forward(const layer *l, const ops *o, stream *s, const l
     attn_arrays(l, io, &k);
     const qkv p = parts_of(l, io, k.wide);
     TRY(norm_forward(l, o, s, io, &k));
-    TRY(linear(l, o, s, io, &(linear_args){.y = p.q, .x = k.norm, .weight = ATTN_Q}));
-    TRY(linear(l, o, s, io, &(linear_args){.y = p.k, .x = k.norm, .weight = ATTN_K}));
-    TRY(linear(l, o, s, io, &(linear_args){.y = p.v, .x = k.norm, .weight = ATTN_V}));
+    const linear_args products[] = {{.y = p.q, .x = k.norm, .k = &k, .weight = ATTN_Q},
+                                    {.y = p.k, .x = k.norm, .k = &k, .weight = ATTN_K},
+                                    {.y = p.v, .x = k.norm, .k = &k, .weight = ATTN_V}};
+    TRY(linear(l, o, s, io, products, 3));
     TRY(turn(l, o, s, io, (rope_args){.x = p.q, .n_head = heads_of(l, false)}));
     TRY(turn(l, o, s, io, (rope_args){.x = p.k, .n_head = heads_of(l, true)}));
     TRY(attend(l, o, s, io, &k, &p));
@@ -128,8 +129,7 @@ static fsdp_status attn_forward(const layer *l, const ops *o, stream *s, const l
         return FSDP_OK;
     return linear(
         l, o, s, io,
-        &(linear_args){
-            .y = io->out, .x = k.att, .residual = io->in, .sum = k.sum, .weight = ATTN_O});
+        &(linear_args){.y = io->out, .x = k.att, .residual = io->in, .k = &k, .weight = ATTN_O}, 1);
 }
 
 static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
@@ -139,15 +139,15 @@ static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const 
     const qkv p[] = {parts_of(l, io, k.wide), parts_of(l, io, k.d_wide)};
     void *d_att = k.d_norm; /* last read before the gradient of the norm's output is written */
     TRY(linear_backward(
-        l, o, s, io, &(linear_grad){.d_x = d_att, .d_y = io->d_out, .x = k.att, .weight = ATTN_O},
-        1));
+        l, o, s, io,
+        &(linear_grad){.d_x = d_att, .d_y = io->d_out, .x = k.att, .k = &k, .weight = ATTN_O}, 1));
     if (!grad_wanted(io, ATTN_O))
         return FSDP_OK;
     TRY(attend_backward(l, o, s, io, &k, p));
     TRY(turn(l, o, s, io, (rope_args){.x = p[1].q, .n_head = heads_of(l, false), .inverse = true}));
     TRY(turn(l, o, s, io, (rope_args){.x = p[1].k, .n_head = heads_of(l, true), .inverse = true}));
     const linear_grad grads[] = {
-        {.d_x = k.d_norm, .d_y = p[1].q, .x = k.norm, .sum = k.sum, .weight = ATTN_Q},
+        {.d_x = k.d_norm, .d_y = p[1].q, .x = k.norm, .k = &k, .weight = ATTN_Q},
         {.d_x = k.d_norm, .d_y = p[1].k, .x = k.norm, .weight = ATTN_K},
         {.d_x = k.d_norm, .d_y = p[1].v, .x = k.norm, .weight = ATTN_V}};
     TRY(linear_backward(l, o, s, io, grads, 3));
@@ -193,16 +193,16 @@ static fsdp_status mlp_forward(const layer *l, const ops *o, stream *s, const la
     void *gate = k.wide, *up = second(l, io, k.wide);
     void *act = io->saved != NULL ? k.d_wide : gate; /* gate is in scratch: in place */
     TRY(norm_forward(l, o, s, io, &k));
-    TRY(linear(l, o, s, io, &(linear_args){.y = gate, .x = k.norm, .weight = MLP_GATE}));
-    TRY(linear(l, o, s, io, &(linear_args){.y = up, .x = k.norm, .weight = MLP_UP}));
+    const linear_args products[] = {{.y = gate, .x = k.norm, .k = &k, .weight = MLP_GATE},
+                                    {.y = up, .x = k.norm, .k = &k, .weight = MLP_UP}};
+    TRY(linear(l, o, s, io, products, 2));
     if (io->out == NULL)
         return FSDP_OK;
     TRY(o->swiglu(
         s, &(swiglu_args){.out = act, .gate = gate, .up = up, .elems = elems, .type = io->type}));
     return linear(
         l, o, s, io,
-        &(linear_args){
-            .y = io->out, .x = act, .residual = io->in, .sum = k.sum, .weight = MLP_DOWN});
+        &(linear_args){.y = io->out, .x = act, .residual = io->in, .k = &k, .weight = MLP_DOWN}, 1);
 }
 
 static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
@@ -215,8 +215,8 @@ static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const l
     TRY(o->swiglu(
         s, &(swiglu_args){.out = act, .gate = gate, .up = up, .elems = elems, .type = io->type}));
     TRY(linear_backward(
-        l, o, s, io, &(linear_grad){.d_x = d_act, .d_y = io->d_out, .x = act, .weight = MLP_DOWN},
-        1));
+        l, o, s, io,
+        &(linear_grad){.d_x = d_act, .d_y = io->d_out, .x = act, .k = &k, .weight = MLP_DOWN}, 1));
     if (!grad_wanted(io, MLP_DOWN))
         return FSDP_OK;
     TRY(o->swiglu_backward(s, &(swiglu_backward_args){.d_gate = d_gate,
@@ -227,7 +227,7 @@ static fsdp_status mlp_backward(const layer *l, const ops *o, stream *s, const l
                                                       .elems = elems,
                                                       .type = io->type}));
     const linear_grad grads[] = {
-        {.d_x = k.d_norm, .d_y = d_gate, .x = k.norm, .sum = k.sum, .weight = MLP_GATE},
+        {.d_x = k.d_norm, .d_y = d_gate, .x = k.norm, .k = &k, .weight = MLP_GATE},
         {.d_x = k.d_norm, .d_y = d_up, .x = k.norm, .weight = MLP_UP}};
     TRY(linear_backward(l, o, s, io, grads, 2));
     return norm_backward(l, o, s, io, &k, io->d_out);

@@ -128,9 +128,13 @@ static fsdp_status head_loss(const layer *l, const ops *o, stream *s, const laye
     const size_t V = m->config.vocab_size, stride = io->logits ? V : wide_stride(l);
     void *logits = io->logits ? io->logits : k->wide;
     FSDP_ASSERT(io->logits == NULL || m->config.tp_blocks == 1);
-    TRY(linear(
-        l, o, s, io,
-        &(linear_args){.y = logits, .y_stride = stride, .x = k->norm, .weight = l->n_params - 1}));
+    TRY(linear(l, o, s, io,
+               &(linear_args){.y = logits,
+                              .y_stride = stride,
+                              .x = k->norm,
+                              .weight = l->n_params - 1,
+                              .whole = true},
+               1));
     if (io->targets == NULL)
         return FSDP_OK;
     cross_entropy_args a = {.loss = io->loss,
@@ -147,6 +151,16 @@ static fsdp_status head_loss(const layer *l, const ops *o, stream *s, const laye
     return m->config.tp_blocks > 1 ? blocks_loss(l, o, s, io, k, a) : o->cross_entropy(s, &a);
 }
 
+/* Let k->norm have all rows. */
+static fsdp_status gather_norm(const layer *l, stream *s, const layer_io *io, layer_arrays *k)
+{
+    if (l->model->token_parts == 1)
+        return FSDP_OK;
+    TRY(gather_rows(l, s, io, k->norm, k->full));
+    k->norm = k->full;
+    return FSDP_OK;
+}
+
 static fsdp_status head_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
     const size_t rows = io->batch * io->seq_len;
@@ -155,6 +169,7 @@ static fsdp_status head_forward(const layer *l, const ops *o, stream *s, const l
     TRY(norm_forward(l, o, s, io, &all));
     if (all.total != NULL && io->keeps)
         return FSDP_OK;
+    TRY(gather_norm(l, s, io, &all));
     if (all.total != NULL)
         TRY(device_zero(s, all.total, sizeof *all.total));
     for (size_t first = 0; first < rows; first += head_chunk_rows(l, rows)) {
@@ -168,8 +183,10 @@ static fsdp_status head_forward(const layer *l, const ops *o, stream *s, const l
 static fsdp_status head_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
     const size_t rows = io->batch * io->seq_len;
-    layer_arrays all;
+    layer_arrays all, own;
     head_arrays(l, io, &all);
+    own = all;
+    TRY(gather_norm(l, s, io, &all));
     if (all.total != NULL)
         TRY(device_zero(s, all.total, sizeof *all.total));
     for (size_t first = 0; first < rows; first += head_chunk_rows(l, rows)) {
@@ -182,11 +199,14 @@ static fsdp_status head_backward(const layer *l, const ops *o, stream *s, const 
                                            .d_y = k.wide,
                                            .d_y_stride = wide_stride(l),
                                            .x = k.norm,
-                                           .sum = k.sum,
-                                           .weight = l->n_params - 1},
+                                           .k = &k,
+                                           .weight = l->n_params - 1,
+                                           .whole = true},
                             1));
     }
-    return norm_backward(l, o, s, io, &all, NULL);
+    if (l->model->token_parts > 1)
+        TRY(keep_rows(l, s, io, own.d_norm, own.d_norm));
+    return norm_backward(l, o, s, io, &own, NULL);
 }
 
 const layer LM_HEAD = {.name = "head",

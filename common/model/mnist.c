@@ -204,7 +204,7 @@ static fsdp_status fc1_forward(const layer *l, const ops *o, stream *s, const la
     void *out = io->out;
     if (out == NULL)
         return FSDP_OK;
-    TRY(linear(l, o, s, io, &(linear_args){.y = out, .x = io->in, .weight = WEIGHT}));
+    TRY(linear(l, o, s, io, &(linear_args){.y = out, .x = io->in, .weight = WEIGHT}, 1));
     TRY(relu(o, s, io, out, l->out_width));
     return drop(l, o, s, io, (dropout_args){.out = out, .in = out, .p = FC1_DROPOUT});
 }
@@ -239,7 +239,7 @@ static layer_bytes fc2_bytes(const layer *l, size_t rows, dtype type)
 static fsdp_status fc2_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
     void *saved = io->saved ? io->saved : io->scratch, *logits = io->logits ? io->logits : saved;
-    TRY(linear(l, o, s, io, &(linear_args){.y = logits, .x = io->in, .weight = WEIGHT}));
+    TRY(linear(l, o, s, io, &(linear_args){.y = logits, .x = io->in, .weight = WEIGHT}, 1));
     if (io->targets == NULL)
         return FSDP_OK;
     return o->cross_entropy(s, &(cross_entropy_args){.loss = io->loss,

@@ -1,5 +1,6 @@
 /* runner_impl.h -- private to loop.c, activations.c, segments.c and leaf_sum.c. */
 #pragma once
+#include "common/comm/comm_calls.h"
 #include "common/device/device.h"
 #include "common/model/runner.h"
 
@@ -32,6 +33,13 @@ struct runner {
 
 /* runner_load -- copy the micro-batch's inputs and targets to the device. */
 fsdp_status runner_load(runner *r, const micro_step *ms);
+/* runner_alloc -- memory of activations; where there are tp ranks, they read it in place. */
+static inline fsdp_status runner_alloc(runner *r, size_t bytes, const char *label, void **out)
+{
+    comm *tp = r->cfg.run.tp;
+    return tp ? comm_alloc(tp, r->s, MEM_ACTIVATIONS, bytes, label, out)
+              : device_alloc(r->s, MEM_ACTIVATIONS, bytes, label, out);
+}
 /* runner_call -- the arguments of a call of layer i: slices of the micro-batch's arrays. */
 layer_io runner_call(const runner *r, int i, size_t call, runner_pass pass);
 /* runner_layer_forward -- all calls of layer i. */

@@ -52,8 +52,8 @@ fsdp_status runner_alloc_segments(runner *r)
     if (!r->cfg.segment)
         return FSDP_OK;
     place_segments(r, &outs_bytes, &saved_bytes);
-    TRY(device_alloc(r->s, MEM_ACTIVATIONS, outs_bytes, "segment outputs", &r->shared_outs));
-    TRY(device_alloc(r->s, MEM_ACTIVATIONS, saved_bytes, "segment saved", &r->shared_saved));
+    TRY(runner_alloc(r, outs_bytes, "segment outputs", &r->shared_outs));
+    TRY(runner_alloc(r, saved_bytes, "segment saved", &r->shared_saved));
     place_segments(r, &outs_bytes, &saved_bytes);
     return FSDP_OK;
 }

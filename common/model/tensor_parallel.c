@@ -26,7 +26,7 @@ static void set_dims(param_spec *p, size_t n_blocks)
     }
 }
 
-fsdp_status model_share(model *m, int rank, int size)
+fsdp_status model_share(model *m, int rank, int size, bool by_tokens)
 {
     const size_t G = m->config.tp_blocks;
     if (G % (size_t)size != 0)
@@ -34,6 +34,7 @@ fsdp_status model_share(model *m, int rank, int size)
                           "--tp: got %d, expected a divisor of --tp-blocks, %zu", size, G);
     m->n_tp_blocks = G / (size_t)size;
     m->first_block = m->n_tp_blocks * (size_t)rank;
+    m->token_parts = by_tokens ? (size_t)size : 1;
     for (int i = 0; i < m->n_params; i++) {
         param_spec *p = &m->params[i];
         param_cut *c = &p->cut;

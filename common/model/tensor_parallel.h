@@ -9,13 +9,19 @@
  *     rows     c_proj; o, down                   y = sum over g of x_g w_g, + b
  *     tokens   wte, lm_head                      a block has the rows of some tokens
  *
- * Sums over blocks are a balanced tree of fp32 matrices, rounded once at the end. */
+ * Sums over blocks are a balanced tree of fp32 matrices, rounded once at the end.
+ *
+ * Gradients of gains, and of biases after a sum over blocks, are sums over rows that all ranks have
+ * alike. With G blocks they are a tree over G runs of the tokens of each leaf; so it makes no
+ * difference whether a rank has all rows or, with sequence parallelism, one of those runs or
+ * several. [Korthikanti et al. 2022] */
 #pragma once
 #include "common/model/unit.h"
 
 /* model_share -- keep the blocks of tp rank `rank` of `size`: set the dims of every parameter.
+ *   by_tokens  sequence parallelism: norms and the arrays between layers are cut by tokens, too
  *   errors  FSDP_EINVAL: size does not divide config.tp_blocks */
-fsdp_status model_share(model *m, int rank, int size);
+fsdp_status model_share(model *m, int rank, int size, bool by_tokens);
 
 /* model_copy -- a copy of the lists, to share out for another rank. Free it with model_free.
  *   to      must not move, as in model_create

@@ -26,11 +26,12 @@ static size_t sum_elems(const layer *l, size_t elems)
 layer_bytes lay_out(const layer *l, const layer_io *io, layer_cols cols, layer_arrays *k)
 {
     const size_t rows = io->batch * io->seq_len, C = l->model->config.d_model;
+    const size_t own = own_rows(l, io), gathered = l->model->token_parts > 1 ? rows * C : 0;
     FSDP_ASSERT(io->saved != NULL || !io->keeps);
     room kept = {.base = io->saved ? io->saved : io->scratch}, work = {.base = io->scratch};
-    k->mean = room_take(&kept, l->model->family->is_rms ? 0 : rows, DTYPE_F32);
-    k->rstd = room_take(&kept, rows, DTYPE_F32);
-    k->norm = room_take(&kept, rows * C, io->type);
+    k->mean = room_take(&kept, l->model->family->is_rms ? 0 : own, DTYPE_F32);
+    k->rstd = room_take(&kept, own, DTYPE_F32);
+    k->norm = room_take(&kept, own * C, io->type);
     k->wide = room_take(&kept, rows * cols.wide, io->type);
     k->lse = room_take(&kept, rows * cols.heads, DTYPE_F32);
     k->att = room_take(&kept, rows * cols.att, io->type);
@@ -40,6 +41,7 @@ layer_bytes lay_out(const layer *l, const layer_io *io, layer_cols cols, layer_a
     if (l->model->config.tp_blocks > 1) { /* forward uses it beside what it would save */
         work.bytes = kept.bytes > work.bytes ? kept.bytes : work.bytes;
         k->sum = room_take(&work, sum_elems(l, rows * C), DTYPE_F32);
+        k->full = room_take(&work, gathered, io->type);
     }
     return (layer_bytes){kept.bytes, work.bytes};
 }
@@ -100,11 +102,6 @@ fsdp_status transformer_check(model_config *c)
     return FSDP_OK;
 }
 
-bool grad_adds(const layer_io *io, int param)
-{
-    return io->overwrite == NULL || !io->overwrite[param];
-}
-
 bool grad_wanted(const layer_io *io, int param)
 {
     for (int i = 0; i < param; i++)
@@ -116,7 +113,7 @@ bool grad_wanted(const layer_io *io, int param)
 fsdp_status norm_forward(const layer *l, const ops *o, stream *s, const layer_io *io,
                          const layer_arrays *k)
 {
-    const size_t rows = io->batch * io->seq_len, C = l->model->config.d_model;
+    const size_t rows = own_rows(l, io), C = l->model->config.d_model;
     const float eps = l->model->config.norm_eps;
     if (l->model->family->is_rms)
         return o->rmsnorm(s, &(rmsnorm_args){.out = k->norm,
@@ -141,43 +138,79 @@ fsdp_status norm_forward(const layer *l, const ops *o, stream *s, const layer_io
 
 /* The operation writes unwanted gradients too. An unwanted gradient of the input overwrites the
  * norm's output, which is not read afterwards. */
+typedef struct norm_grad {
+    const layer_arrays *k;
+    const void *d_residual;
+    float *d_gain, *d_bias;
+    size_t first, rows;
+    bool overwrite;
+} norm_grad;
+
+static fsdp_status norm_grads(const layer *l, const ops *o, stream *s, const layer_io *io,
+                              const norm_grad *g)
+{
+    const layer_arrays *k = g->k;
+    const size_t C = l->model->config.d_model, at = g->first * C;
+    void *d_in = element(io->d_in ? io->d_in : k->norm, at, io->type);
+    const void *d_out = element(k->d_norm, at, io->type), *in = element(io->in, at, io->type);
+    const void *d_residual = element(g->d_residual, at, io->type);
+    const size_t leaves = l->model->config.tp_blocks > 1 ? 1 : io->leaves;
+    if (l->model->family->is_rms)
+        return o->rmsnorm_backward(s, &(rmsnorm_backward_args){.d_in = d_in,
+                                                               .d_gain = g->d_gain,
+                                                               .d_out = d_out,
+                                                               .in = in,
+                                                               .gain = io->params[0],
+                                                               .d_residual = d_residual,
+                                                               .leaves = leaves,
+                                                               .rstd = k->rstd + g->first,
+                                                               .rows = g->rows,
+                                                               .cols = C,
+                                                               .overwrite = g->overwrite,
+                                                               .type = io->type});
+    return o->layernorm_backward(s, &(layernorm_backward_args){.d_in = d_in,
+                                                               .d_gain = g->d_gain,
+                                                               .d_bias = g->d_bias,
+                                                               .d_out = d_out,
+                                                               .in = in,
+                                                               .gain = io->params[0],
+                                                               .mean = k->mean + g->first,
+                                                               .leaves = leaves,
+                                                               .rstd = k->rstd + g->first,
+                                                               .d_residual = d_residual,
+                                                               .rows = g->rows,
+                                                               .cols = C,
+                                                               .overwrite = g->overwrite,
+                                                               .type = io->type});
+}
+
+static fsdp_status norm_part(const token_sum *t, size_t first, size_t rows, float *out)
+{
+    norm_grad g = *(const norm_grad *)t->args;
+    g.first = first;
+    g.rows = rows;
+    g.d_gain = out;
+    g.d_bias = out + t->cols;
+    g.overwrite = true;
+    return norm_grads(t->l, t->o, t->s, t->io, &g);
+}
+
 fsdp_status norm_backward(const layer *l, const ops *o, stream *s, const layer_io *io,
                           const layer_arrays *k, const void *d_residual)
 {
-    const size_t rows = io->batch * io->seq_len, C = l->model->config.d_model;
-    if (!grad_wanted(io, l->model->family->is_rms ? 1 : 2))
+    const size_t C = l->model->config.d_model, n = l->model->family->is_rms ? 1 : 2;
+    norm_grad g = {.k = k,
+                   .d_residual = d_residual,
+                   .d_gain = io->grads[0] ? io->grads[0] : k->sink,
+                   .rows = own_rows(l, io),
+                   .overwrite = !grad_adds(io, 0)};
+    if (!grad_wanted(io, (int)n))
         return FSDP_OK;
-    void *d_in = io->d_in ? io->d_in : k->norm;
-    float *d_gain = io->grads[0] ? io->grads[0] : k->sink;
-    const bool overwrite = !grad_adds(io, 0);
-    if (l->model->family->is_rms)
-        return o->rmsnorm_backward(s, &(rmsnorm_backward_args){.d_in = d_in,
-                                                               .d_gain = d_gain,
-                                                               .d_out = k->d_norm,
-                                                               .in = io->in,
-                                                               .gain = io->params[0],
-                                                               .d_residual = d_residual,
-                                                               .leaves = io->leaves,
-                                                               .rstd = k->rstd,
-                                                               .rows = rows,
-                                                               .cols = C,
-                                                               .overwrite = overwrite,
-                                                               .type = io->type});
-    float *d_bias = io->grads[1] ? io->grads[1] : k->sink + C;
-    return o->layernorm_backward(s, &(layernorm_backward_args){.d_in = d_in,
-                                                               .d_gain = d_gain,
-                                                               .d_bias = d_bias,
-                                                               .d_out = k->d_norm,
-                                                               .in = io->in,
-                                                               .gain = io->params[0],
-                                                               .mean = k->mean,
-                                                               .leaves = io->leaves,
-                                                               .rstd = k->rstd,
-                                                               .d_residual = d_residual,
-                                                               .rows = rows,
-                                                               .cols = C,
-                                                               .overwrite = overwrite,
-                                                               .type = io->type});
+    if (l->model->config.tp_blocks > 1)
+        return token_sum_run(&(token_sum){norm_part, l, o, s, io, &g, n * C, C, 0});
+    if (n == 2)
+        g.d_bias = io->grads[1] ? io->grads[1] : k->sink + C;
+    return norm_grads(l, o, s, io, &g);
 }
 
 /* ---- attention ------------------------------------------------------------------------------- */
@@ -268,10 +301,25 @@ fsdp_status attend_backward(const layer *l, const ops *o, stream *s, const layer
 
 enum { EMBED_WTE, EMBED_WPE };
 
+/* embedding_backward_args.order; and, if the output is cut by tokens, all rows of it or of its
+ * gradient. */
+static void *embed_arrays(const layer *l, const layer_io *io, uint64_t **order, size_t *bytes)
+{
+    const size_t rows = io->batch * io->seq_len;
+    room work = {.base = io->scratch};
+    *order = room_take(&work, rows, DTYPE_I64);
+    void *full =
+        room_take(&work, l->model->token_parts > 1 ? rows * l->model->config.d_model : 0, io->type);
+    *bytes = work.bytes;
+    return full;
+}
+
 static layer_bytes embed_bytes(const layer *l, size_t rows, dtype type)
 {
-    (void)l, (void)type;
-    return (layer_bytes){.scratch = rows * sizeof(uint64_t)}; /* embedding_backward_args.order */
+    uint64_t *order;
+    layer_bytes need = {0};
+    embed_arrays(l, &(layer_io){.batch = 1, .seq_len = rows, .type = type}, &order, &need.scratch);
+    return need;
 }
 
 /* The tokens whose rows of wte this rank has. */
@@ -283,13 +331,14 @@ static vocab_cut wte_cut(const layer *l)
                             : (vocab_cut){0};
 }
 
-/* Each row of io->out is on one tp rank, and all bits of it are 0 on the others. So the sum of the
+/* Each of the rows is on one tp rank, and all bits of it are 0 on the others. So the sum of the
  * bits, as integers, is the row; a sum of numbers would turn -0 into 0. */
-static fsdp_status share_rows(const layer *l, stream *s, const layer_io *io)
+static fsdp_status share_rows(const layer *l, stream *s, const layer_io *io, void *rows)
 {
     const size_t elems = io->batch * io->seq_len * l->model->config.d_model;
     const size_t words = size_round_up(elems * dtype_bytes(io->type), 8) / 8;
-    return comm_all_reduce(io->tp, s, l->name, DTYPE_I64, io->out, words);
+    TRY(comm_all_reduce(io->tp, s, l->name, DTYPE_I64, rows, words));
+    return rows != io->out ? keep_rows(l, s, io, rows, io->out) : FSDP_OK;
 }
 
 static fsdp_status embed_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
@@ -299,7 +348,11 @@ static fsdp_status embed_forward(const layer *l, const ops *o, stream *s, const 
         return fsdp_error(FSDP_EINVAL, "use a shorter --seq-len, or a model with more positions",
                           "%s: sequences of %zu tokens, expected at most %zu, its positions",
                           c->family, io->seq_len, c->max_seq_len);
-    TRY(o->embedding(s, &(embedding_args){.out = io->out,
+    uint64_t *order;
+    size_t bytes;
+    void *full = embed_arrays(l, io, &order, &bytes);
+    void *rows = l->model->token_parts > 1 ? full : io->out;
+    TRY(o->embedding(s, &(embedding_args){.out = rows,
                                           .wte = io->params[EMBED_WTE],
                                           .wpe = l->n_params > 1 ? io->params[EMBED_WPE] : NULL,
                                           .tokens = io->in,
@@ -309,13 +362,16 @@ static fsdp_status embed_forward(const layer *l, const ops *o, stream *s, const 
                                           .vocab = l->model->params[l->first_param].dims[0],
                                           .type = io->type,
                                           .cut = wte_cut(l)}));
-    return io->tp ? share_rows(l, s, io) : FSDP_OK;
+    return io->tp ? share_rows(l, s, io, rows) : FSDP_OK;
 }
 
 static fsdp_status embed_backward(const layer *l, const ops *o, stream *s, const layer_io *io)
 {
     const model_config *c = &l->model->config;
-    uint64_t *const order = io->leaves > 1 ? io->scratch : NULL;
+    uint64_t *order;
+    size_t bytes;
+    void *full = embed_arrays(l, io, &order, &bytes);
+    const void *d_out = l->model->token_parts > 1 ? full : io->d_out;
     float *d_wte = io->grads[EMBED_WTE], *d_wpe = l->n_params > 1 ? io->grads[EMBED_WPE] : NULL;
     const size_t C = c->d_model, wpe_elems = c->max_seq_len * C;
     const size_t vocab = l->model->params[l->first_param].dims[0];
@@ -323,25 +379,28 @@ static fsdp_status embed_backward(const layer *l, const ops *o, stream *s, const
         TRY(device_zero(s, d_wpe, wpe_elems * sizeof *d_wpe));
     if (d_wte != NULL && !grad_adds(io, EMBED_WTE))
         TRY(device_zero(s, d_wte, vocab * C * sizeof *d_wte));
+    if (d_out == full)
+        TRY(gather_rows(l, s, io, io->d_out, full));
     if (d_wte != NULL)
-        return o->embedding_backward(s, &(embedding_backward_args){.d_wte = d_wte,
-                                                                   .d_wpe = d_wpe,
-                                                                   .d_out = io->d_out,
-                                                                   .tokens = io->in,
-                                                                   .batch = io->batch,
-                                                                   .seq_len = io->seq_len,
-                                                                   .width = c->d_model,
-                                                                   .vocab = vocab,
-                                                                   .cut = wte_cut(l),
-                                                                   .leaves = io->leaves,
-                                                                   .order = order,
-                                                                   .type = io->type});
+        return o->embedding_backward(
+            s, &(embedding_backward_args){.d_wte = d_wte,
+                                          .d_wpe = d_wpe,
+                                          .d_out = d_out,
+                                          .tokens = io->in,
+                                          .batch = io->batch,
+                                          .seq_len = io->seq_len,
+                                          .width = c->d_model,
+                                          .vocab = vocab,
+                                          .cut = wte_cut(l),
+                                          .leaves = io->leaves,
+                                          .order = io->leaves > 1 ? order : NULL,
+                                          .type = io->type});
     if (d_wpe == NULL)
         return FSDP_OK;
     /* wte is frozen: summing positions over sequences is a bias gradient with T*C columns */
     return o->bias_backward(s, &(bias_backward_args){
                                    .d_bias = d_wpe,
-                                   .d_out = io->d_out,
+                                   .d_out = d_out,
                                    .rows = io->batch,
                                    .cols = io->seq_len * c->d_model,
                                    .leaves = io->leaves,

@@ -33,8 +33,8 @@ void *room_take(room *from, size_t elems, dtype type);
 /* The arrays of one call of a layer. A layer begins with a norm, whose output is multiplied into
  * `wide`: q k v of each row, the MLP's first product, or the logits. */
 typedef struct layer_arrays {
-    float *mean, *rstd; /* saved, as the next four: [rows] of the norm of the input */
-    void *norm;         /* [rows, C] the norm's output */
+    float *mean, *rstd; /* saved, as the next four: [own rows] of the norm of the input */
+    void *norm;         /* [own rows, C] the norm's output */
     void *wide; /* [rows, wide]; head: with gaps between rows, and cross-entropy replaces the logits
                    by their gradient; with model.chunk_rows only a chunk's rows, in scratch */
     float *lse; /* attention: [B, H, T] */
@@ -44,9 +44,20 @@ typedef struct layer_arrays {
     void *d_wide;  /* [rows, d_wide] */
     float *sink;   /* [2C] for the gradients of a frozen gain and bias; never read */
     float *sum;    /* [rows, C], and scratch for it: a sum over blocks */
+    void *full;    /* with sequence parallelism: [rows, C] of all tp ranks' own rows */
     double *total; /* head with model.chunk_rows, else NULL: [1] the loss of the chunks so far */
     vocab_part *parts; /* head with blocks: [blocks, rows] of all blocks of the vocabulary */
 } layer_arrays;
+
+/* own_rows -- the rows that this rank has of the arrays between layers, and that its norm has. */
+static inline size_t own_rows(const layer *l, const layer_io *io)
+{
+    return io->batch * io->seq_len / l->model->token_parts;
+}
+/* gather_rows -- all [rows, C] = the own rows of all tp ranks, which share out the tokens of each
+ * sequence. keep_rows -- own = this rank's rows of all. */
+fsdp_status gather_rows(const layer *l, stream *s, const layer_io *io, const void *own, void *all);
+fsdp_status keep_rows(const layer *l, stream *s, const layer_io *io, const void *all, void *own);
 
 /* sum_step -- the elements from one array of layer_arrays.sum to the next. */
 static inline size_t sum_step(size_t elems)
@@ -78,7 +89,10 @@ layer_bytes lay_out(const layer *l, const layer_io *io, layer_cols cols, layer_a
     }
 
 /* grad_adds -- whether a gradient is added to what its view holds; otherwise it overwrites it. */
-bool grad_adds(const layer_io *io, int param);
+static inline bool grad_adds(const layer_io *io, int param)
+{
+    return io->overwrite == NULL || !io->overwrite[param];
+}
 /* grad_wanted -- whether backward must continue past parameter `param` towards the layer's input: a
  * parameter before it has a gradient, or d_in is wanted. */
 bool grad_wanted(const layer_io *io, int param);
@@ -102,28 +116,32 @@ fsdp_status norm_backward(const layer *l, const ops *o, stream *s, const layer_i
                           const layer_arrays *k, const void *d_residual);
 
 /* If the weight is cut (tensor_parallel.h), x or y is this rank's blocks, each with all rows, one
- * after the other: y if the weight is cut by columns, x if by rows. */
+ * after the other: y if the weight is cut by columns, x if by rows. The other one, and residual, is
+ * [own rows, ...]. */
 typedef struct linear_args {
-    void *y;              /* [rows, n_out] */
-    size_t y_stride;      /* as matmul_args.out_stride */
-    const void *x;        /* [rows, n_in] */
-    const void *residual; /* [rows, n_out], or NULL */
-    float *sum;           /* layer_arrays.sum; not for a weight cut by columns */
-    int weight;           /* the layer's parameter */
-    bool in_out;          /* w is stored [n_in, n_out], not [n_out, n_in] as PyTorch's Linear */
+    void *y;               /* [rows, n_out] */
+    size_t y_stride;       /* as matmul_args.out_stride */
+    const void *x;         /* [rows, n_in] */
+    const void *residual;  /* [rows, n_out], or NULL */
+    const layer_arrays *k; /* scratch of a weight that is cut */
+    bool whole;            /* x has all rows, whatever the others have */
+    int weight;            /* the layer's parameter */
+    bool in_out;           /* w is stored [n_in, n_out], not [n_out, n_in] as PyTorch's Linear */
 } linear_args;
 
 /* linear -- y = x w + b (+ residual), for all rows of a call. The bias b is the vector that follows
- * the weight in the layer's order, if there is one. */
+ * the weight in the layer's order, if there is one.
+ *   a  [n] of linears with one input x */
 fsdp_status linear(const layer *l, const ops *o, stream *s, const layer_io *io,
-                   const linear_args *a);
+                   const linear_args *a, int n);
 
 typedef struct linear_grad {
     void *d_x; /* [rows, n_in], written if grad_wanted(io, weight). d_x may be x, which is read
                   first, but not d_y */
     const void *d_y, *x;
-    size_t d_y_stride; /* as matmul_args.a_stride; 0 if in_out, or if there is a bias */
-    float *sum;        /* layer_arrays.sum; not for a weight cut by rows */
+    size_t d_y_stride;     /* as matmul_args.a_stride; 0 if in_out, or if there is a bias */
+    const layer_arrays *k; /* as in linear_args */
+    bool whole;            /* so have x and d_x */
     int weight;
     bool in_out;
 } linear_grad;
@@ -133,6 +151,23 @@ typedef struct linear_grad {
  *   g  [n] of linears with one input x, whose gradient d_x is the sum of all, in this order */
 fsdp_status linear_backward(const layer *l, const ops *o, stream *s, const layer_io *io,
                             const linear_grad *g, int n);
+
+/* ---- sums over tokens ------------------------------------------------------------------------ */
+
+/* The gradient of parameters that all tp ranks have, as a sum over rows (tensor_parallel.h). */
+typedef struct token_sum {
+    /* add_part -- out [elems] = the sum over own rows [first, first + rows) */
+    fsdp_status (*add_part)(const struct token_sum *t, size_t first, size_t rows, float *out);
+    const layer *l;
+    const ops *o;
+    stream *s;
+    const layer_io *io;
+    const void *args;
+    size_t elems, cols; /* gradients of `cols` elements each, one after the other */
+    int param;          /* the first of them; a frozen one is left out */
+} token_sum;
+/* token_sum_run -- add the sums to the layer's gradients, or overwrite these (grad_adds). */
+fsdp_status token_sum_run(const token_sum *t);
 
 /* ---- attention ------------------------------------------------------------------------------- */
 

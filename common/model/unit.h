@@ -78,9 +78,10 @@ typedef struct layer_io {
     size_t leaves; /* above 1, for a layer that sums_leaves: gradients of parameters are sums over
                       as many groups of samples in a tree (ops.h), and each has its own loss */
     dtype type;    /* DTYPE_F32 or DTYPE_BF16 */
-    /* Arrays [B, T, width]. in: the output of the layer before, or the model's input. out: the
-     * layer's output, of `type`; NULL for the last layer, and for a second forward that only saves
-     * and leaves its last product out. Backward may read what forward wrote there. */
+    /* Arrays [B, T, width], or of this rank's part of T (model.token_parts). in: the output of the
+     * layer before, or the model's input. out: the layer's output, of `type`; NULL for the last
+     * layer, and for a second forward that only saves and leaves its last product out. Backward may
+     * read what forward wrote there. */
     const void *in;
     void *out;
     const void *d_out; /* backward: the gradient of out; NULL for the last layer */
@@ -148,8 +149,10 @@ typedef struct model {
     param_spec *params;              /* global order: by layer, then by the layer's own order */
     size_t n_param_elems;            /* of the whole model; tied parameters counted once */
     size_t first_block, n_tp_blocks; /* this rank's blocks, of config.tp_blocks */
-    size_t chunk_rows; /* > 0: logits of at most this many tokens exist at a time, and in
-                          training the last layer computes them and the loss in backward */
+    size_t token_parts; /* sequence parallelism: arrays between layers hold one part, of so many, of
+                           the positions of each sequence; 1: all of them */
+    size_t chunk_rows;  /* > 0: logits of at most this many tokens exist at a time, and in
+                           training the last layer computes them and the loss in backward */
 } model;
 
 /* unit_hooks -- what a sharding runtime attaches to the units. Any function may be NULL.

@@ -100,6 +100,12 @@ static void put_element(const row *r, uint32_t bits, size_t i)
             i % columns, (double)value, 2 * (int)dtype_bytes(r->type), bits);
 }
 
+/* Whether a rank has only some tokens of the output of layer i. The last layer's is the loss. */
+static bool is_cut(const digests *d, int i)
+{
+    return d->run.m->token_parts > 1 && i + 1 < d->run.m->n_layers;
+}
+
 /* The ranks whose parts of an array make up the whole. A parameter of which all ranks, or all data
  * ranks, have copies is on rank 0 and, if it is cut, on the next tp ranks. Where a copy differs,
  * the last rank that differs stands in for rank 0, since rank 0's copy may be the right one. Of
@@ -107,10 +113,10 @@ static void put_element(const row *r, uint32_t bits, size_t i)
 static bool has_part(const row *r, const uint64_t *sums, int rank)
 {
     const run_context *run = &r->d->run;
-    const int size = run->shape.world_size, tp = run->shape.size[AXIS_TP];
+    const int size = comm_size(run->world), tp = run->shape.size[AXIS_TP];
     int taken = rank % tp;
     if (!r->param)
-        return mesh_leaf_of(&run->shape, rank) >= 0;
+        return mesh_leaf_of(&run->shape, rank) >= 0 || is_cut(r->d, r->layer);
     if (r->kind == GRADIENT)
         return true;
     for (int other = taken + tp; other < size; other += tp)
@@ -172,7 +178,8 @@ static fsdp_status put_outputs(digests *d, const runner *from, const micro_step 
     row r = {d, AFTER_FORWARD, d->run.m->layers[i].name, i, .sum = ms->a > 0 ? d->outputs[i] : 0};
     for (size_t j = 0, elems; j < d->run.batch; j++) {
         const void *at = runner_output(from, i, j, &r.type, &elems);
-        TRY(add(&r, ms->first_sample + j, 0, at, elems));
+        const size_t part = is_cut(d, i) ? (size_t)d->run.shape.at[AXIS_TP] : 0;
+        TRY(add(&r, ms->first_sample + j, part * elems, at, elems));
     }
     d->outputs[i] = r.sum;
     return put_row(&r);

@@ -384,6 +384,9 @@ sharding       | free --sharding grad-op
 sharding       | free --sharding none --wrap model
 sharding       | ranks=3 free --grad-accum 4 --sharding optimizer
 fsdp-size      | free --sharding hybrid --fsdp-size 2
+tp             | changed tp-blocks --tp 2
+sequence-parallel | changed tp-blocks --tp 2 --sequence-parallel
+tp-blocks      | changed tp-blocks --tp-blocks 2
 wrap           | free --wrap sub-block
 layout         | free --layout per-param
 gradient-checkpointing | free --gradient-checkpointing

@@ -210,7 +210,7 @@ static void check_config(fuzz *f, const trainer_options *o)
     options_canonical(TRAINER_OPTIONS, o, text, sizeof text);
     FUZZ_EXPECT(f, strlen(text) > 100);
     fsdp_status status = trainer_config_resolve(o, w, &cfg, &mc);
-    w = cfg.n_ranks;
+    w = trainer_config_data_ranks(&cfg);
     if (status != FSDP_OK) {
         fuzz_expect_error(f, status);
         return;

@@ -257,7 +257,16 @@ wrong 1 'pass fewer --tp-blocks, or other sizes' --tp-blocks 4 --n-head 2
 way --tp-blocks 2 --n-head 2
 wrong 1 'pass fewer --tp-blocks, or a larger --vocab-size' --n-head 128 --d-model 128 --tp-blocks 128 --vocab-size 300
 way --n-head 128 --d-model 128 --tp-blocks 16 --vocab-size 300
-way --n-head 128 --d-model 128 --tp-blocks 128 --vocab-size 384
+way --n-head 128 --d-model 128 --tp-blocks 128 --vocab-size 384 --seq-len 128
+wrong 2 'pass --parallel fsdp, or leave --tp out' --tp 2 --parallel ddp
+way --tp 2 --parallel fsdp
+way --parallel ddp
+wrong 2 'pass --tp N, or leave --sequence-parallel out' --sequence-parallel
+way --tp 2 --sequence-parallel
+way
+wrong 1 'pass a --seq-len that --tp-blocks divides' --tp-blocks 2 --seq-len 15
+way --tp-blocks 2 --seq-len 16
+way --tp-blocks 1 --seq-len 15
 wrong 3 'pass a --tp that divides the number of ranks' --tp 2
 way --tp 1
 wrong 4 'pass --tp-blocks with a multiple of --tp, a power of two' --n-head 4 --tp 4 --tp-blocks 2

@@ -23,7 +23,8 @@ as_one() {
 # ---- one hash ----
 meshes='2 --tp 2|4 --tp 4|4 --tp 2|4 --tp 1|4 --tp 2 --sharding none|4 --tp 2 --layout per-param|4 --tp 2 --sharding grad-op --prefetch none
 4 --tp 2 --gradient-checkpointing --no-sync --grad-accum 2|4 --tp 2 --sharding optimizer --grad-accum 2|8 --tp 2 --sharding hybrid --fsdp-size 2 --check-order
-4 --tp 2 --wrap model|2 --tp 2 --chunk-loss 24|4 --tp 2 --cpu-offload --device separate'
+4 --tp 2 --wrap model|2 --tp 2 --chunk-loss 24|2 --tp 2 --sequence-parallel|4 --tp 4 --sequence-parallel --chunk-loss 24
+4 --tp 2 --sequence-parallel --gradient-checkpointing --check-order|4 --tp 2 --cpu-offload --device separate'
 for model in 'gpt2' 'gpt2 --param-dtype bf16' 'llama --n-kv-head 4' 'gpt2 --ops portable --vocab-size 259 --freeze *.mlp.*'; do
     case_is "one hash: $model" || continue
     good 1 --parallel single --model $model $run --steps 12 --tp-blocks 4 --loss-csv "$keep/one.csv"
@@ -49,7 +50,7 @@ written() {
 }
 if case_is 'exports, states and digests are those of one device'; then
     written 1 "$keep/one" --parallel single
-    for mesh in '2 --tp 2' '4 --tp 2' '4 --tp 4' '8 --tp 2 --sharding hybrid --fsdp-size 2'; do
+    for mesh in '2 --tp 2' '4 --tp 2' '4 --tp 4' '4 --tp 2 --sequence-parallel' '8 --tp 2 --sharding hybrid --fsdp-size 2'; do
         written ${mesh%% *} "$new/mesh" ${mesh#* }
         for file in init/model.safetensors end/model.safetensors states hashes; do
             cmp -s "$keep/one/$file" "$new/mesh/$file" || complain "$mesh: $file differs"
@@ -105,6 +106,28 @@ check() {
     [ -s "$new/said" ] && complain "$(cat "$new/said")"
 }
 check 2 2 1 4 fp32 4
+# With sequence parallelism a rank has T / t tokens of what lies between layers. In place of an all-reduce, each layer gathers its
+# norm's output, in backward again and with the gradient of its own output, and scatters each of its two sums: a call for each
+# sequence. The embedding's gradient and, twice, the norm before the logits are gathered. All-reduces are left at both ends of the
+# model, for the norm of gradients, and one for each gain and bias, of the leaves' sums.
+case_is 'bytes: sequence parallelism' &&
+    good 2 $run --global-batch 0 --batch-size 4 --steps 2 --tp 2 --tp-blocks 4 --memory-report "$new/none" &&
+    good 2 $run --global-batch 0 --batch-size 4 --steps 2 --tp 2 --tp-blocks 4 --sequence-parallel --memory-report "$new/report" && {
+    awk -F, -v t=2 -v b=4 '
+        $1 == "calls" { calls[$2] = $4 }
+        $1 == "bytes" { sent[$2] = $4 }
+        $1 == "memory" { held[$2, FILENAME] = $4 }
+        function differs(what, got, want) { if (got != want) print what ": " got ", expected " want }
+        END {
+            n = b * 32 * 64; layers = 4
+            differs("calls of reduce-scatter", calls["reduce-scatter"], layers * 2 * b + 3 + 1) # of three units and the tied weight, among one
+            differs("bytes of reduce-scatter", sent["reduce-scatter"], layers * 2 * (t - 1) / t * n * 4)
+            differs("calls of all-gather", calls["all-gather"], layers * 3 * b + 3 * b + 1 + 1) # the loss, and its parts
+            differs("calls of all-reduce", calls["all-reduce"], 2 + 1 + 2 * layers + 1)
+            if (held["activations", ARGV[2]] >= held["activations", ARGV[1]]) print "no less memory of activations"
+        }' "$new/none" "$new/report" >"$new/said"
+    [ -s "$new/said" ] && complain "$(cat "$new/said")"
+}
 check 2 4 2 2 fp32 4
 check 4 4 1 1 bf16 2
 
@@ -128,6 +151,8 @@ refused 1 '--tp-blocks: got 8, expected a divisor of --n-head, 4' --tp-blocks 8
 refused 1 '--tp-blocks: got 4, expected a divisor of --d-ff, 190' --tp-blocks 4 --d-ff 190
 refused 1 '--tp-blocks: got 4, expected a divisor of --n-kv-head, 2' --tp-blocks 4 --model llama --n-kv-head 2
 refused 1 'leaves none for the last' --tp-blocks 4 --vocab-size 5 --synthetic 0
+refused 1 '--seq-len: got 30, expected a multiple of --tp-blocks, 4' --tp-blocks 4 --seq-len 30
+refused 2 '--sequence-parallel: expected --tp N beside it' --sequence-parallel
 refused 1 'mnist: tp-blocks is 2, expected 1' --tp-blocks 2 --model mnist --n-head 0
 refused 2 '--tp: expected --parallel fsdp beside it' --tp 2 --parallel ddp
 cli_end

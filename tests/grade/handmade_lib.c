@@ -197,7 +197,8 @@ static void make_model(fixture *fx)
         ps->n_dims = fp->decay ? 2 : 1;
         ps->dims[0] = fp->elems;
         ps->dims[1] = 1;
-        ps->elems = fp->elems;
+        ps->elems = ps->cut.elems = fp->elems;
+        memcpy(ps->cut.dims, ps->dims, sizeof ps->dims);
         ps->decay = fp->decay;
         ps->frozen = fp->frozen;
         ps->tied_to = NOT_TIED;

@@ -44,6 +44,7 @@ fast_norm_backward_kernel      128   0   50
 attention_(d_._)?bf16_256      216   0    7
 attention_d_._b?f(16|32)_.*    192   8    7
 attention_b?f(16|32)_.*        160   0   13
+(fast_loss|loss_rows)_kernel    64  32    0
 sum_squares_kernel              64 176    1
 clip_coef_kernel                64 176    0
 sum_kernel                      64 192    0

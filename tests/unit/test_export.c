@@ -276,8 +276,12 @@ static void write_tensors(const char *path, const char *json, size_t data_bytes)
  * nothing. */
 static void check_tensors(const char *json, size_t data_bytes, const char *says)
 {
-    param_spec spec = {
-        .name = "transformer.w", .n_dims = 2, .dims = {2, 3}, .elems = 6, .tied_to = NOT_TIED};
+    param_spec spec = {.name = "transformer.w",
+                       .n_dims = 2,
+                       .dims = {2, 3},
+                       .elems = 6,
+                       .cut = {.dims = {2, 3}, .elems = 6},
+                       .tied_to = NOT_TIED};
     const model m = {.family = &GPT2_FAMILY, .n_params = 1, .params = &spec};
     float out[6];
 import r;
@@ -344,7 +348,12 @@ TEST(test_tensor_refused)
 /* A tensor beside the parameter is ignored, or refused as one of no parameter. */
 static void check_beside(const model_family *family, const char *name, bool is_ignored)
 {
-    param_spec spec = {.name = "w", .n_dims = 2, .dims = {2, 3}, .elems = 6, .tied_to = NOT_TIED};
+    param_spec spec = {.name = "w",
+                       .n_dims = 2,
+                       .dims = {2, 3},
+                       .elems = 6,
+                       .cut = {.dims = {2, 3}, .elems = 6},
+                       .tied_to = NOT_TIED};
     const model m = {.family = family, .n_params = 1, .params = &spec};
     char json[256];
 import r;
@@ -404,9 +413,18 @@ TEST(test_tables_ignored)
 /* Parameters that are tied may be stored under the name of either. */
 TEST(test_tied_names)
 {
-    param_spec specs[] = {
-        {.name = "transformer.w", .n_dims = 1, .dims = {6}, .elems = 6, .tied_to = NOT_TIED},
-        {.name = "lm_head.w", .n_dims = 1, .dims = {6}, .elems = 6, .tied_to = 0}};
+    param_spec specs[] = {{.name = "transformer.w",
+                           .n_dims = 1,
+                           .dims = {6},
+                           .elems = 6,
+                           .cut = {.dims = {6}, .elems = 6},
+                           .tied_to = NOT_TIED},
+                          {.name = "lm_head.w",
+                           .n_dims = 1,
+                           .dims = {6},
+                           .elems = 6,
+                           .cut = {.dims = {6}, .elems = 6},
+                           .tied_to = 0}};
     const model m = {.family = &GPT2_FAMILY, .n_params = 2, .params = specs};
     static const char *const files[] = {
         "{" TENSOR("transformer.w", "F32", "[6]", "[0,24]") "}",
@@ -429,8 +447,12 @@ import r;
 /* A value that is not finite is refused with its file, tensor and element, in every type. */
 TEST(test_values_finite)
 {
-    param_spec spec = {
-        .name = "transformer.w", .n_dims = 2, .dims = {2, 3}, .elems = 6, .tied_to = NOT_TIED};
+    param_spec spec = {.name = "transformer.w",
+                       .n_dims = 2,
+                       .dims = {2, 3},
+                       .elems = 6,
+                       .cut = {.dims = {2, 3}, .elems = 6},
+                       .tied_to = NOT_TIED};
     const model m = {.family = &GPT2_FAMILY, .n_params = 1, .params = &spec};
     static const struct {
         const char *type, *range, *says;
@@ -465,9 +487,17 @@ TEST(test_tied_finite)
 {
     static const char json[] =
         TWO(TENSOR("w", "F32", "[6]", "[0,24]"), TENSOR("lm_head.w", "F16", "[6]", "[24,36]"));
-    param_spec specs[] = {
-        {.name = "transformer.w", .dims = {6}, .elems = 6, .tied_to = NOT_TIED, .next_use = 1},
-        {.name = "lm_head.w", .dims = {6}, .elems = 6, .tied_to = 0}};
+    param_spec specs[] = {{.name = "transformer.w",
+                           .dims = {6},
+                           .elems = 6,
+                           .cut = {.dims = {6}, .elems = 6},
+                           .tied_to = NOT_TIED,
+                           .next_use = 1},
+                          {.name = "lm_head.w",
+                           .dims = {6},
+                           .elems = 6,
+                           .cut = {.dims = {6}, .elems = 6},
+                           .tied_to = 0}};
     const model m = {.family = &GPT2_FAMILY, .n_params = 2, .params = specs};
     static const struct {
         size_t at, bytes;
@@ -563,7 +593,7 @@ TEST(test_import_types)
                            {.name = "lm_head.weight", .tied_to = 2}};
     for (int p = 0; p < 4; p++) {
         specs[p].n_dims = 1;
-        specs[p].dims[0] = specs[p].elems = 5;
+        specs[p].dims[0] = specs[p].elems = specs[p].cut.dims[0] = specs[p].cut.elems = 5;
     }
     const model m = {.family = &GPT2_FAMILY, .n_params = 4, .params = specs};
     struct {
@@ -949,6 +979,7 @@ TEST(test_mnist_config)
     model_config c, again;
     const char *note;
     OK(model_preset("mnist", NULL, &c));
+    OK(model_complete(&c));
     mkdir(in_dir("config"), 0777);
     FILE *f = fopen(in_dir("config/config.json"), "w");
     assert_non_null(f);

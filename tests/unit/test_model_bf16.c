@@ -146,7 +146,7 @@ TEST(test_layer_bytes)
         const size_t x = dtype_bytes(type), norm = 2 * lines(ROWS * 4) + lines(ROWS * C * x);
         const size_t d_norm = lines(ROWS * C * x) + lines(2 * C * 4);
         const layer_bytes expected[] = {
-            {.scratch = ROWS * sizeof(uint64_t)},
+            {.scratch = lines(ROWS * sizeof(uint64_t))},
             {.saved = norm + lines(ROWS * 3 * C * x) + lines(ROWS * H * 4) + lines(ROWS * C * x),
              .scratch = d_norm + lines(ROWS * 3 * C * x)},
             {.saved = norm + lines(ROWS * F * x), .scratch = d_norm + lines(ROWS * F * x)},

@@ -11,7 +11,7 @@
 #include "tests/unit/ops_check_lib.h"
 #include "tests/unit/unit_lib.h"
 
-enum { HEADS = 4, C = 24, F = 40, V = 14, T = 5, B = 2, ROWS = B * T };
+enum { HEADS = 4, C = 24, F = 40, V = 14, T = 8, B = 2, ROWS = B * T };
 
 static model_config config_of(const char *family, size_t blocks)
 {
@@ -102,7 +102,7 @@ TEST(test_shares)
         size_t next[64] = {0};
         for (int rank = 0; rank < size; rank++) {
             OK(model_copy(&whole, &m));
-            OK(model_share(&m, rank, size));
+            OK(model_share(&m, rank, size, false));
             for (int p = 0; p < m.n_params; p++) {
                 const param_spec *spec = &m.params[p];
                 size_t elems = 1;
@@ -125,14 +125,14 @@ TEST(test_shares)
             if (whole.params[p].cut.blocks > 0)
                 assert_int_equal(next[p], whole.params[p].cut.elems);
         /* 14 tokens in blocks of 4: the last rank of 4 has 2 */
-        OK(model_share(&whole, size - 1, size));
+        OK(model_share(&whole, size - 1, size, false));
         assert_int_equal(find(&whole, "wte")->dims[0], size == 4 ? 2 : size == 2 ? 6 : V);
         model_free(&whole);
     }
     const model_config c = config_of("gpt2", 2);
     model m;
     OK(model_create(&c, &m));
-    assert_int_equal(model_share(&m, 0, 4), FSDP_EINVAL);
+    assert_int_equal(model_share(&m, 0, 4, false), FSDP_EINVAL);
     assert_says("--tp: got 4, expected a divisor of --tp-blocks, 2");
     model_free(&m);
 }
@@ -146,13 +146,13 @@ typedef struct rig {
     void *params[LAYER_MAX_PARAMS];
     float *grads[LAYER_MAX_PARAMS];
     layer_io io;
-    float *sum;
+    layer_arrays k;
 } rig;
 
 static void rig_open(rig *r, size_t blocks)
 {
     const model_config c = config_of("gpt2", blocks);
-    *r = (rig){.sum = calloc(8, (ROWS * C + 16) * sizeof(float))};
+    *r = (rig){.k.sum = calloc(8, (ROWS * C + 16) * sizeof(float))};
     OK(model_create(&c, &r->m));
     r->l = &r->m.layers[1]; /* attention: c_attn is parameter 2, c_proj parameter 4 */
     for (int k = 0; k < r->l->n_params; k++) {
@@ -183,7 +183,7 @@ static void rig_close(rig *r)
         free(r->params[k]);
         free(r->grads[k]);
     }
-    free(r->sum);
+    free(r->k.sum);
     model_free(&r->m);
 }
 
@@ -254,14 +254,13 @@ static void check_products(const ops *o, stream *s, size_t blocks, int k)
     float *x = normals(1, 1.0f, ROWS * n_in), *d_y = normals(2, 1.0f, ROWS * n_out);
     float *y = calloc(ROWS * n_out, sizeof *y), *d_x = calloc(ROWS * n_in, sizeof *d_x);
     float *residual = by_cols ? NULL : normals(3, 1.0f, ROWS * n_out);
-    OK(linear(
-        r.l, o, s, &r.io,
-        &(linear_args){
-            .y = y, .x = x, .residual = residual, .sum = r.sum, .weight = k, .in_out = true}));
+    OK(linear(r.l, o, s, &r.io,
+              &(linear_args){
+                  .y = y, .x = x, .residual = residual, .k = &r.k, .weight = k, .in_out = true},
+              1));
     OK(linear_backward(
         r.l, o, s, &r.io,
-        &(linear_grad){.d_x = d_x, .d_y = d_y, .x = x, .sum = r.sum, .weight = k, .in_out = true},
-        1));
+        &(linear_grad){.d_x = d_x, .d_y = d_y, .x = x, .k = &r.k, .weight = k, .in_out = true}, 1));
     OK(stream_sync(s));
 #define W(i, j) ((double)value(&r, r.params, k, i, j))
     for (size_t row = 0; row < ROWS; row++)
