@@ -390,7 +390,7 @@ static void resolve_sharding(const trainer_options *o, trainer_config *cfg)
                     : in_groups ? SHARDING_HYBRID
                                 : (sharding_strategy)o->sharding;
     /* a rank whose shard group is itself keeps everything */
-    if (trainer_config_data_ranks(cfg) == 1 && cfg->n_ranks > 1)
+    if (trainer_config_data_ranks(cfg) == 1 && cfg->n_ranks > 1 && cfg->sharding != SHARDING_HYBRID)
         cfg->sharding = SHARDING_NONE;
     cfg->fsdp_size = (int)(o->plan_fsdp_size > 0 ? o->plan_fsdp_size : o->fsdp_size);
     cfg->no_sync = o->no_sync == NO_SYNC_ALL || (late && o->parallel == PARALLEL_FSDP);

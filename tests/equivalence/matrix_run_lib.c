@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "common/model/tensor_parallel.h"
 #include "common/ops/backends.h"
 #include "common/steps/train_export.h"
 #include "common/weights/export.h"
@@ -136,15 +137,17 @@ static fsdp_status take_param(void *self, const float *got, size_t elems)
     matrix_job *j = w->j;
     while (w->m->params[w->param].tied_to != NOT_TIED)
         w->param++;
-    const char *name = w->m->params[w->param++].name;
-    if (j->keep)
-        memcpy(j->keep->params + w->at, got, elems * sizeof *got);
-    const float *want = j->want ? j->want->params + w->at : got;
-    w->at += elems;
-    for (size_t i = 0; i < elems && *j->differs == '\0'; i++)
-        if (memcmp(&got[i], &want[i], sizeof *got) != 0)
+    const param_spec *spec = &w->m->params[w->param++];
+    for (size_t i = 0, run; i < elems && *j->differs == '\0'; i++) {
+        const size_t at = param_in_file(spec, i, &run); /* kept in the order of an export */
+        if (j->keep)
+            j->keep->params[w->at + at] = got[i];
+        const float want = j->want ? j->want->params[w->at + at] : got[i];
+        if (memcmp(&got[i], &want, sizeof want) != 0)
             snprintf(j->differs, sizeof j->differs, "weight %s[%zu]: got %.9g, one device has %.9g",
-                     name, i, (double)got[i], (double)want[i]);
+                     spec->name, at, (double)got[i], (double)want);
+    }
+    w->at += elems;
     return FSDP_OK;
 }
 

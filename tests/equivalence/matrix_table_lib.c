@@ -36,8 +36,10 @@ const matrix_axis MATRIX_AXES[] = {
     {"batch", 0, {"--batch-size 2 --grad-accum 4", "--batch-size 4 --grad-accum 2", "--batch-size 1 --grad-accum 8",
                   "--batch-size 8 --grad-accum 1", "--batch-size 2 --grad-accum 3"}},
     {"model", MATRIX_RECIPE, {"--seq-len 16", "--n-layer 3 --d-model 34 --n-head 2 --vocab-size 131 --seq-len 13", "%M",
-                              "--model llama --n-head 3 --n-kv-head 1 --d-model 36 --seq-len 11",
+                              "--model llama --n-head 6 --n-kv-head 2 --d-model 36 --seq-len 14",
                               "--model mnist --size tiny"}},
+    {"blocks", MATRIX_RECIPE, {"--tp-blocks 1", "--tp-blocks 2"}},
+    {"tp", 0, {"--tp 1", "--tp 2", "--tp 2 --sequence-parallel"}},
     {"evaluation", MATRIX_RECIPE, {"", "--val-data LICENSE --eval-every 1"}},
     {"maths", MATRIX_RECIPE, {"--ops fast", "--ops portable"}},
     {"digests", 0, {"", "--digests %Tdigests"}},
@@ -68,9 +70,13 @@ enum {
     PORTABLE = 16,
     MPI = 32,
     HOST_MEMORY = 64,
-    ALL = 127
+    EVEN = 128,           /* the ranks can be divided into pairs */
+    NEAR_IN_PAIRS = 256,  /* and then a shard group can be divided into several groups of %d */
+    GROUP_IN_PAIRS = 512, /* or into shard groups of %G */
+    BLOCKS = 1024,        /* the device has operations for blocks of a vocabulary */
+    ALL = 2047
 };
-#define NO(facts) ((facts) << 7)
+#define NO(facts) ((facts) << 11)
 
 bool matrix_is_refused_at(const matrix_refusal *r, const matrix_place *at)
 {
@@ -78,7 +84,10 @@ bool matrix_is_refused_at(const matrix_refusal *r, const matrix_place *at)
     const int has = (w % group == 0 ? GROUPS : 0) | (near < w && w % near == 0 ? NEAR : 0) |
                     (near < group && group % near == 0 ? NEAR_GROUPS : 0) | (w > 1 ? RANKS : 0) |
                     (at->has_portable ? PORTABLE : 0) | (at->no_mpi ? 0 : MPI) |
-                    (strcmp(at->device, "cpu") == 0 ? HOST_MEMORY : 0);
+                    (strcmp(at->device, "cpu") == 0 ? HOST_MEMORY : 0) | (w % 2 == 0 ? EVEN : 0) |
+                    (near < w / 2 && w / 2 % near == 0 ? NEAR_IN_PAIRS : 0) |
+                    (w / 2 % group == 0 && w > 2 ? GROUP_IN_PAIRS : 0) |
+                    (at->has_portable ? BLOCKS : 0);
     return (r->where & ~(has | NO(ALL & ~has))) == 0;
 }
 
@@ -124,6 +133,19 @@ const matrix_refusal MATRIX_REFUSALS[] = {
     {"--model mnist*", "--val-data LICENSE*", "MNIST's files", PORTABLE}, /* a text */
     {"--model llama*", "--freeze transformer*", "model.", 0},             /* GPT-2's names */
     {"--model llama*", "--freeze [*].bias", "model.", 0},                 /* the model has none */
+    {"--tp 2*", NULL, "pass a --tp that divides", NO(EVEN)},
+    {"--tp 2*", "--tp-blocks 1", "--tp-blocks with a multiple of --tp", EVEN},
+    {"--tp 2*", "--parallel ddp", "pass --parallel fsdp, or leave", EVEN},
+    {"--tp 2*", "--sharding hybrid*", "a shard group's size that divides",
+     EVEN | GROUPS | NO(GROUP_IN_PAIRS)},
+    {"--tp 2*", "--reshard-to %d", "pass the ranks of a host", EVEN | NEAR | NO(NEAR_IN_PAIRS)},
+    {"--tp 2*", "--model mnist*", "leave the option out", EVEN},
+    {"--tp 2*", "*--seq-len 13", "a --seq-len that --tp-blocks divides", EVEN},
+    {"--tp 2*", "%M", NULL, EVEN},
+    {"--tp-blocks 2", NULL, "npu has no operation", NO(BLOCKS)},
+    {"--tp-blocks 2", "--model mnist*", "leave the option out", 0},
+    {"--tp-blocks 2", "*--seq-len 13", "a --seq-len that --tp-blocks divides", 0},
+    {"--tp-blocks 2", "%M", NULL, 0}, /* odd widths and lengths */
     {"--digest-values 0:h.0", NULL, "pass --digests FILE", 0},
     {"--parallel single", NULL, "--parallel single without a launcher", RANKS},
     {"--sharding hybrid --fsdp-size 1", NULL, "--sharding none, which replicates", RANKS},
