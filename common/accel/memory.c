@@ -5,8 +5,9 @@
  * call of the library. If the stream also freed the block, its later work runs after the work that
  * used it. If another stream did (the compute stream frees a gathered unit), an event tells when
  * that stream has reached the free; a block that is requested earlier makes the requesting stream
- * wait for the event. A block goes back to the library after MOST_FREES later frees of its stream's
- * blocks, and when memory is short.
+ * wait for the event. The requesting stream takes no new memory in place of such a block, which
+ * limits how far gathers run ahead of the compute stream. A block goes back to the library after
+ * MOST_FREES later frees of its stream's blocks, more than a step has, and when memory is short.
  *
  * The ledger counts a device block until the stream that freed it has reached the free, or until it
  * is requested again. For the stream that allocated it that is at once. A host block is subtracted
@@ -29,7 +30,7 @@ struct block {
     unsigned n_frees; /* of its stream, when it was freed */
 };
 
-enum { MOST_FREES = 512 };
+enum { MOST_FREES = 16384 };
 
 /* Blocks that overlap compare equal: a key of one byte finds the block that contains the byte. */
 static int block_compare(const void *a, const void *b)
