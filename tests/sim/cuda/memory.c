@@ -2,6 +2,7 @@
  * and pinned memory runs after the call returns. With pageable memory the call waits for the stream
  * and the copy. */
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -71,6 +72,12 @@ cudaError_t cudaMallocAsync(void **ptr, size_t bytes, cudaStream_t q)
 unsigned sim_pool_gets(void)
 {
     return atomic_load(&n_gets);
+}
+
+__attribute__((destructor)) static void counts_print(void)
+{
+    if (sim_number("FSDP_SIM_COUNTS", 0) > 0)
+        fprintf(stderr, "sim: %u requests, %u launches\n", sim_pool_gets(), sim_launches());
 }
 
 cudaError_t cudaFreeAsync(void *ptr, cudaStream_t q)

@@ -13,6 +13,7 @@
  *   FSDP_SIM_LT_ALIGNMENT=16 no algorithm takes a matrix that is promised less alignment (1)
  *   FSDP_SIM_LT_MISSING=3    the first 3 algorithms that it proposes cannot be used (0)
  *   FSDP_SIM_NCCL=22500      version of NCCL (its header's version)
+ *   FSDP_SIM_COUNTS=1        at its end a process prints its requests to the pool and its launches
  *   FSDP_SIM_HANGS=1         hang where NCCL would, after a message; else the process ends */
 #pragma once
 #include <cuda_runtime_api.h>
