@@ -13,9 +13,12 @@ script() {
     chmod +x "$1"
 }
 # Runs the report as on a machine where `make` has nothing to build. CAP limits how long a command may hang.
+again() {
+    env PATH="$work/bin:$PATH" CUDA_HOME="$work/cuda" NCCL_HOME="$work/cuda" FSDP_PYTHON=/nowhere CAP=10 "$@" tests/gpu/report.sh "$build" >"$work/err" 2>&1
+}
 report() {
     rm -rf "$build/gpu"
-    env PATH="$work/bin:$PATH" CUDA_HOME="$work/cuda" NCCL_HOME="$work/cuda" FSDP_PYTHON=/nowhere CAP=10 "$@" tests/gpu/report.sh "$build" >"$work/err" 2>&1
+    again "$@"
 }
 build=$work/build
 script "$work/bin/make" 'exit 0'
@@ -113,4 +116,22 @@ case_is 'kernels of a step, by ncu'
 printf '| void gelu<float> | 2.0 | 0.004 |\n| norm | 0.5 | 0.001 |\n| **all** | 2.5 | 0.005 |\n' | cmp -s - <(rows ncu) || complain 'other rows'
 case_is 'kernels of a step, by nsys'
 printf '| void gelu<float, int> | 2.0 | 0.400 |\n| fill | 0.0 | 0.000 |\n| **all** | 2.0 | 0.400 |\n' | cmp -s - <(rows nsys) || complain 'other rows'
+
+# ---- two ranks on one GPU, over NCCL 2.30 -----------------------------------------------------------------------
+
+script "$build/fsdp_train" 'while [ $# -gt 0 ]; do' 'case $1 in --loss-csv) : >"$2" ;; --export) mkdir -p "$2" && : >"$2/model.safetensors" ;; esac' shift done
+script "$build/fsdp_run" 'shift 2' 'exec "$@"'
+sed -i 's/MINOR 21/MINOR 30/' "$work/cuda/include/nccl.h"
+# under_mps NAME REGEX LINE... -- the row of MPS, where nvidia-cuda-mps-control is a script of these lines
+under_mps() {
+    script "$work/bin/nvidia-cuda-mps-control" "${@:3}"
+    rm "$build/gpu/bits.md"
+    again PART=1
+    cp "$build/gpu/report.md" "$work/err" 2>/dev/null
+    shows "MPS $1" "^\\| the same under MPS \\| $2"
+}
+under_mps 'does not start' 'left out: nvidia-cuda-mps-control -d failed \|' 'exit 1'
+shows 'without MPS' '^\| canonical, fast, W = 2 on one GPU over NCCL \| passed: losses and weights of 2 ranks'
+under_mps 'serves nobody' 'FAILED \(1\): FAILED: MPS has no server' ''
+under_mps 'serves the ranks' 'passed: losses and weights of 2 ranks' '[ "$*" = -d ] || sed s/get_server_list/1234/'
 cli_end

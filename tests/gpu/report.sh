@@ -197,11 +197,14 @@ section_bits() {
     export NCCL_MULTI_RANK_GPU_ENABLE=1 CUDA_VISIBLE_DEVICES=0
     try 'canonical, fast, W = 2 on one GPU over NCCL' 120 tests/gpu/same_bits.sh "$BUILD" 2 --comm nccl
     command -v nvidia-cuda-mps-control >/dev/null || { echo '| the same under MPS | left out: there is no nvidia-cuda-mps-control | |' && return; }
-    export CUDA_MPS_PIPE_DIRECTORY=$here/mps CUDA_MPS_LOG_DIRECTORY=$here/mps
-    mkdir -p "$here/mps"
-    nvidia-cuda-mps-control -d
-    try 'the same under MPS' 120 tests/gpu/same_bits.sh "$BUILD" 2 --comm nccl
-    echo quit | nvidia-cuda-mps-control
+    CUDA_MPS_PIPE_DIRECTORY=$(mktemp -d) || return # sockets: a long path, or a relative one, would not do
+    export CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY=$CUDA_MPS_PIPE_DIRECTORY
+    nvidia-cuda-mps-control -d >&2 || { echo '| the same under MPS | left out: nvidia-cuda-mps-control -d failed | |' && return; }
+    # Programs that find no MPS run without, so the run must have started a server.
+    try 'the same under MPS' 120 sh -c 'tests/gpu/same_bits.sh "$@" || exit
+        echo get_server_list | nvidia-cuda-mps-control | grep -q "^[0-9]" || { echo "FAILED: MPS has no server" && exit 1; }' - "$BUILD" 2 --comm nccl
+    echo quit | nvidia-cuda-mps-control >&2
+    rm -rf "$CUDA_MPS_PIPE_DIRECTORY"
 }
 
 section_nccl() {
