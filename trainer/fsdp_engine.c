@@ -80,8 +80,13 @@ static fsdp_status gather_blocks(fsdp *f, int p, const float *array, const float
     *whole = *owned;
     TRY(device_copy(f->compute, *owned + at * each, array + slot->offset,
                     spec->elems * sizeof **owned));
-    return comm_all_gather(f->run.tp, f->compute, spec->name, DTYPE_F32, *owned + at * each, *owned,
-                           each);
+    TRY(comm_all_gather(f->run.tp, f->compute, spec->name, DTYPE_F32, *owned + at * each, *owned,
+                        each));
+    const size_t apart = n > spec->cut.blocks ? n / spec->cut.blocks : 1; /* ranks of one block */
+    for (size_t i = 1; i < spec->cut.blocks && apart > 1; i++)
+        TRY(device_copy(f->compute, *owned + i * each, *owned + i * apart * each,
+                        each * sizeof **owned));
+    return FSDP_OK;
 }
 
 /* Pass the whole of parameter p to the sink, on rank 0. */

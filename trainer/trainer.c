@@ -64,6 +64,16 @@ fsdp_config trainer_fsdp_config(const trainer *t)
                          .replicas_last = o->no_sync == NO_SYNC_REPLICAS};
 }
 
+/* Blocks that share keys and values may be on several neighbouring tp ranks. */
+static fsdp_status open_kv_group(trainer *t)
+{
+    const int n = (int)(t->m.kv_share / t->m.n_tp_blocks), at = t->run.shape.at[AXIS_TP];
+    if (n > 1)
+        TRY(comm_range(t->mesh.tp, at / n * n, 1, n, &t->kv_group));
+    t->run.kv = t->kv_group;
+    return FSDP_OK;
+}
+
 fsdp_status trainer_make(trainer *t)
 {
     int size[N_AXES];
@@ -74,6 +84,7 @@ fsdp_status trainer_make(trainer *t)
     if (t->cfg.parallel == PARALLEL_FSDP) {
         TRY(mesh_open(t->run.world, size, &t->mesh));
         t->run.tp = t->mesh.tp;
+        TRY(open_kv_group(t));
         const int near = (int)t->opt->reshard_to;
         if (near > 0)
             TRY(comm_range(t->mesh.shard, mesh_row_rank(&t->mesh.shape) / near * near, 1, near,
@@ -126,6 +137,7 @@ void trainer_free(trainer *t)
     corpus_close(&t->data);
     model_free(&t->m);
     comm_close(t->near_group);
+    comm_close(t->kv_group);
     mesh_close(&t->mesh);
     comm_close(t->run.world);
     device_close(t->run.dev);

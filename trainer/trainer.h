@@ -21,6 +21,7 @@ struct trainer {
     run_context run;         /* owns dev and world */
     mesh mesh;               /* of --parallel fsdp */
     comm *near_group;        /* of --reshard-to, else NULL */
+    comm *kv_group;          /* of tp ranks whose blocks share keys and values, else NULL */
     fsdp_error_info refused; /* why this rank refuses its options or device; ranks agree on it */
     bool runs_ahead;         /* the host runs ahead of the compute stream */
     bool is_told, *told;     /* see prefetch_config; in a plan told is the trainer's */

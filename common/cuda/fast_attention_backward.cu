@@ -160,6 +160,16 @@ static __device__ __forceinline__ head_rows gradient_of(const attention_backward
                             : value_rows_of(x, a->d_v, x->v_stride, b, h);
 }
 
+/* The same in an fp32 array of d_k or d_v. */
+static __device__ __forceinline__ head_rows wide_gradient_of(const attention_backward_args *a,
+                                                             gradient of, size_t b, size_t h)
+{
+    head_rows to = gradient_of(a, of, b, h);
+    const char *array = (const char *)(of == OF_KEYS ? a->d_k : a->d_v);
+    to.x = array + ((const char *)to.x - array) * 2;
+    return to;
+}
+
 /* The constants of a kernel. */
 typedef struct layout {
     int head, warps, others; /* widest head; warps of a block; rows of a tile of the other side */
@@ -221,7 +231,11 @@ static __device__ __forceinline__ void attend_backward(const backward_call *call
         add_head(sum, &t, other, pair, l, type);
     }
     const float one[2] = {1.0f, 1.0f};
-    rows_store(gradient_of(a, l.of, b, h), my_first, sum, l.head / MMA_COLS, one, type);
+    if (type == DTYPE_BF16 && a->wide_kv && !of_queries)
+        rows_store(wide_gradient_of(a, l.of, b, h), my_first, sum, l.head / MMA_COLS, one,
+                   DTYPE_F32);
+    else
+        rows_store(gradient_of(a, l.of, b, h), my_first, sum, l.head / MMA_COLS, one, type);
 }
 
 /* ---- kernels --------------------------------------------------------------------------------- */

@@ -270,10 +270,11 @@ static __device__ inline void d_key_row(const attention_backward_args *a, strip_
     pair of = {w->b, w->h * group, 0, w->t};
     for (; of.h < (w->h + 1) * group; of.h++)
         add_query_head(a, scores, &of, d_k, d_v, type);
+    const dtype stored = a->wide_kv ? DTYPE_F32 : type;
     store_columns(a->d_k, query_element(x, x->k_stride, w->b, w->t, w->h), d_k, 1.0f, x->head_dim,
-                  type);
+                  stored);
     store_columns(a->d_v, value_element(x, x->v_stride, w->b, w->t, w->h), d_v, 1.0f, x->v_head_dim,
-                  type);
+                  stored);
 }
 
 __global__ void d_key_kernel(attention_backward_args a)

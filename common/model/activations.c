@@ -228,6 +228,7 @@ layer_io runner_call(const runner *r, int i, size_t call, runner_pass pass)
         .loss = r->leaf_loss + leaf,
         .logits = i + 1 < r->cfg.run.m->n_layers ? NULL : runner_slice(r->ms.logits, first, logits),
         .tp = r->cfg.run.tp,
+        .kv = r->cfg.run.kv,
         .seed = r->cfg.run.seed,
         .first_sample = r->ms.first_sample + first,
         .params = r->cfg.views->params + l->first_param,

@@ -122,8 +122,9 @@ void model_add_param(model *m, const param_spec *spec);
  * deviation of the initial values. */
 void model_add_vector(model *m, const char *name, size_t n, init_rule init);
 void model_add_matrix(model *m, const char *name, size_t rows, size_t cols, float std);
-/* model_add_cut -- the last added parameter is cut into config.tp_blocks blocks; see param_cut. */
-void model_add_cut(model *m, size_t width);
+/* model_add_cut -- the last added parameter is cut into `blocks` blocks, config.tp_blocks or, if
+ * several of these share one, a divisor of them; see param_cut. */
+void model_add_cut(model *m, size_t blocks, size_t width);
 /* model_add_tied -- append a parameter that shares the storage of parameter number `of`. */
 void model_add_tied(model *m, const char *name, int of);
 /* model_check_positive -- FSDP_EINVAL, with the name of --option, if value is 0. */

@@ -207,21 +207,21 @@ static void add_block(model *m, int block)
     model_add_vector(m, "ln_1.weight", C, INIT_ONE);
     model_add_vector(m, "ln_1.bias", C, INIT_ZERO);
     model_add_matrix(m, "attn.c_attn.weight", C, 3 * C, GPT2_INIT_STD);
-    model_add_cut(m, C / G);
+    model_add_cut(m, G, C / G);
     model_add_vector(m, "attn.c_attn.bias", 3 * C, INIT_ZERO);
-    model_add_cut(m, C / G);
+    model_add_cut(m, G, C / G);
     model_add_matrix(m, "attn.c_proj.weight", C, C, residual_std);
-    model_add_cut(m, C / G * C);
+    model_add_cut(m, G, C / G * C);
     model_add_vector(m, "attn.c_proj.bias", C, INIT_ZERO);
     transformer_add_layer(m, &MLP, block);
     model_add_vector(m, "ln_2.weight", C, INIT_ONE);
     model_add_vector(m, "ln_2.bias", C, INIT_ZERO);
     model_add_matrix(m, "mlp.c_fc.weight", C, F, GPT2_INIT_STD);
-    model_add_cut(m, F / G);
+    model_add_cut(m, G, F / G);
     model_add_vector(m, "mlp.c_fc.bias", F, INIT_ZERO);
-    model_add_cut(m, F / G);
+    model_add_cut(m, G, F / G);
     model_add_matrix(m, "mlp.c_proj.weight", F, C, residual_std);
-    model_add_cut(m, F / G * C);
+    model_add_cut(m, G, F / G * C);
     model_add_vector(m, "mlp.c_proj.bias", C, INIT_ZERO);
 }
 
@@ -231,7 +231,7 @@ static void build(model *m)
     m->input = (array_spec){"tokens", 1, ARRAY_INDICES};
     transformer_add_layer(m, &TOKEN_EMBED, -1);
     model_add_matrix(m, "transformer.wte.weight", V, C, GPT2_INIT_STD);
-    model_add_cut(m, cut_at(V, m->config.tp_blocks, 1) * C);
+    model_add_cut(m, m->config.tp_blocks, cut_at(V, m->config.tp_blocks, 1) * C);
     model_add_matrix(m, "transformer.wpe.weight", m->config.max_seq_len, C, GPT2_INIT_STD);
     for (int block = 0; block < m->n_blocks; block++)
         add_block(m, block);

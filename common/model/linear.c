@@ -30,7 +30,8 @@ static linear_shape find_linear(const layer *l, const ops *o, stream *s, const l
     const param_spec *w = &l->model->params[l->first_param + weight];
     const param_cut *c = &w->cut;
     const bool has_bias = weight + 1 < l->n_params && w[1].n_dims == 1;
-    const bool is_cut = c->blocks > 1, first_dim = c->blocks * c->width >= c->elems;
+    const bool is_cut = l->model->config.tp_blocks > 1 && c->blocks > 0,
+               first_dim = c->blocks * c->width >= c->elems;
     return (linear_shape){.l = l,
                           .o = o,
                           .s = s,
@@ -51,16 +52,25 @@ static size_t rows_of(const linear_shape *x)
     return x->io->batch * x->io->seq_len;
 }
 
-/* How many blocks this rank has. */
+/* The number, among the blocks of the weight, of what the model's block i of this rank has. */
+static size_t block_at(const linear_shape *x, size_t i)
+{
+    const model *m = x->l->model;
+    return block_among(x->w->cut.blocks, m->config.tp_blocks, m->first_block + i);
+}
+
+/* How many blocks of the weight this rank has. */
 static size_t n_blocks_of(const linear_shape *x)
 {
-    return x->by_cols || x->by_rows ? x->l->model->n_tp_blocks : 1;
+    if (!x->by_cols && !x->by_rows)
+        return 1;
+    return block_at(x, x->l->model->n_tp_blocks - 1) + 1 - block_at(x, 0);
 }
 
 /* The shape of the product of this rank's block number i. */
 static linear_shape block_of(const linear_shape *x, size_t i)
 {
-    const size_t G = x->w->cut.blocks, g = x->l->model->first_block + i;
+    const size_t G = x->w->cut.blocks, g = x->by_cols || x->by_rows ? block_at(x, 0) + i : 0;
     linear_shape part = *x;
     if (x->by_cols)
         part.n_out = cut_at(x->n_out, G, g + 1) - cut_at(x->n_out, G, g);
@@ -132,7 +142,7 @@ static fsdp_status sum_blocks(const block_sum *b, float *out)
     const linear_shape *x = b->x;
     const row_runs own = own_runs(x);
     const size_t cols = b->elems / rows_of(x);
-    TRY(sum_some(b, 0, n_blocks_of(x), out));
+    TRY(sum_some(b, 0, x->l->model->n_tp_blocks, out));
     if (x->io->tp == NULL)
         return FSDP_OK;
     if (x->whole)
@@ -285,6 +295,15 @@ static matmul_args input_product(const linear_shape *x, const linear_grad *g, si
                          .out_type = x->io->type};
 }
 
+/* Whether no block before this rank's block i has the same block of the weight. */
+static bool is_first_sharer(const linear_shape *x, size_t i)
+{
+    const model *m = x->l->model;
+    const size_t before = m->first_block + i - 1;
+    return m->first_block + i == 0 ||
+           block_among(x->w->cut.blocks, m->config.tp_blocks, before) != block_at(x, i);
+}
+
 /* Block i's part of d_x, of all linears with that input. */
 static fsdp_status col_part(const block_sum *b, size_t i, float *out)
 {
@@ -292,7 +311,9 @@ static fsdp_status col_part(const block_sum *b, size_t i, float *out)
     const linear_grad *g = b->args;
     for (int n = 0; n < b->n_args; n++) {
         const linear_shape y = find_linear(x->l, x->o, x->s, x->io, g[n].weight, g[n].in_out);
-        matmul_args part = input_product(&y, &g[n], i);
+        if (!is_first_sharer(&y, i))
+            continue;
+        matmul_args part = input_product(&y, &g[n], block_at(&y, i) - block_at(&y, 0));
         part.out = out;
         part.out_type = DTYPE_F32;
         part.accumulate = n > 0;

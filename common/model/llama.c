@@ -64,18 +64,33 @@ static float scaled_frequency(const model_config *c, float freq)
     return (1.0f - blend) * freq / c->rope_factor + blend * freq;
 }
 
-/* Apply rope to the heads of all blocks. The caller has set a.x, a.n_head and a.inverse. */
+/* Apply rope to heads. The caller has set a.x, a.batch (blocks), a.n_head and a.inverse. */
 static fsdp_status turn(const layer *l, const ops *o, stream *s, const layer_io *io, rope_args a)
 {
     const model_config *c = &l->model->config;
     a.stride = a.n_head * c->head_dim;
-    a.batch = io->batch * l->model->n_tp_blocks;
+    a.batch *= io->batch;
     a.seq_len = io->seq_len;
     a.head_dim = c->head_dim;
     a.type = io->type;
     for (size_t i = 0; i < c->head_dim / 2; i++)
         a.inv_freq[i] = scaled_frequency(c, frequency(c, i));
     return o->rope(s, &a);
+}
+
+/* Apply rope to heads, or to keys, of all blocks. */
+static fsdp_status turn_all(const layer *l, const ops *o, stream *s, const layer_io *io,
+                            const qkv *p, bool inverse)
+{
+    const model *m = l->model;
+    TRY(turn(
+        l, o, s, io,
+        (rope_args){
+            .x = p->q, .batch = m->n_tp_blocks, .n_head = heads_of(l, false), .inverse = inverse}));
+    return turn(
+        l, o, s, io,
+        (rope_args){
+            .x = p->k, .batch = m->n_kv_blocks, .n_head = heads_of(l, true), .inverse = inverse});
 }
 
 /* ---- attn: out = in + o(attention(rope(q k v(norm(in))))) ------------------------------------ */
@@ -93,12 +108,15 @@ static size_t kv_cols(const layer *l)
 
 static layer_bytes attn_arrays(const layer *l, const layer_io *io, layer_arrays *k)
 {
-    const size_t n = l->model->n_tp_blocks, wide = n * (q_cols(l) + 2 * kv_cols(l));
-    return lay_out(
-        l, io,
-        (layer_cols){
-            .wide = wide, .d_wide = wide, .heads = n * heads_of(l, false), .att = n * q_cols(l)},
-        k);
+    const size_t n = l->model->n_tp_blocks;
+    const size_t wide = n * q_cols(l) + 2 * l->model->n_kv_blocks * kv_cols(l);
+    return lay_out(l, io,
+                   (layer_cols){.wide = wide,
+                                .d_wide = wide,
+                                .heads = n * heads_of(l, false),
+                                .att = n * q_cols(l),
+                                .kv = l->model->kv_share > 1 ? kv_cols(l) : 0},
+                   k);
 }
 
 LAYER_BYTES(attn_bytes, attn_arrays, layer_arrays)
@@ -107,9 +125,9 @@ LAYER_BYTES(attn_bytes, attn_arrays, layer_arrays)
 static qkv parts_of(const layer *l, const layer_io *io, void *wide)
 {
     const size_t rows = io->batch * io->seq_len, q = rows * q_cols(l), kv = rows * kv_cols(l);
-    const size_t bytes = l->model->n_tp_blocks * dtype_bytes(io->type);
-    char *k = (char *)wide + q * bytes;
-    return (qkv){wide, k, k + kv * bytes, q_cols(l), kv_cols(l), q, kv};
+    void *k = element(wide, q * l->model->n_tp_blocks, io->type);
+    void *v = element(k, kv * l->model->n_kv_blocks, io->type);
+    return (qkv){wide, k, v, q_cols(l), kv_cols(l), q, kv};
 }
 
 static fsdp_status attn_forward(const layer *l, const ops *o, stream *s, const layer_io *io)
@@ -122,8 +140,7 @@ static fsdp_status attn_forward(const layer *l, const ops *o, stream *s, const l
                                     {.y = p.k, .x = k.norm, .k = &k, .weight = ATTN_K},
                                     {.y = p.v, .x = k.norm, .k = &k, .weight = ATTN_V}};
     TRY(linear(l, o, s, io, products, 3));
-    TRY(turn(l, o, s, io, (rope_args){.x = p.q, .n_head = heads_of(l, false)}));
-    TRY(turn(l, o, s, io, (rope_args){.x = p.k, .n_head = heads_of(l, true)}));
+    TRY(turn_all(l, o, s, io, &p, false));
     TRY(attend(l, o, s, io, &k, &p));
     if (io->out == NULL)
         return FSDP_OK;
@@ -144,8 +161,7 @@ static fsdp_status attn_backward(const layer *l, const ops *o, stream *s, const 
     if (!grad_wanted(io, ATTN_O))
         return FSDP_OK;
     TRY(attend_backward(l, o, s, io, &k, p));
-    TRY(turn(l, o, s, io, (rope_args){.x = p[1].q, .n_head = heads_of(l, false), .inverse = true}));
-    TRY(turn(l, o, s, io, (rope_args){.x = p[1].k, .n_head = heads_of(l, true), .inverse = true}));
+    TRY(turn_all(l, o, s, io, &p[1], true));
     const linear_grad grads[] = {
         {.d_x = k.d_norm, .d_y = p[1].q, .x = k.norm, .k = &k, .weight = ATTN_Q},
         {.d_x = k.d_norm, .d_y = p[1].k, .x = k.norm, .weight = ATTN_K},
@@ -247,24 +263,25 @@ static void add_block(model *m, int block)
     const model_config *c = &m->config;
     const size_t C = c->d_model, F = c->d_ff, q = c->n_head * c->head_dim;
     const size_t kv = c->n_kv_head * c->head_dim, G = c->tp_blocks;
+    const size_t kv_blocks = G < c->n_kv_head ? G : c->n_kv_head;
     transformer_add_layer(m, &ATTN, block);
     model_add_vector(m, "input_layernorm.weight", C, INIT_ONE);
     model_add_matrix(m, "self_attn.q_proj.weight", q, C, LLAMA_INIT_STD);
-    model_add_cut(m, q / G * C);
+    model_add_cut(m, G, q / G * C);
     model_add_matrix(m, "self_attn.k_proj.weight", kv, C, LLAMA_INIT_STD);
-    model_add_cut(m, kv / G * C);
+    model_add_cut(m, kv_blocks, kv / kv_blocks * C);
     model_add_matrix(m, "self_attn.v_proj.weight", kv, C, LLAMA_INIT_STD);
-    model_add_cut(m, kv / G * C);
+    model_add_cut(m, kv_blocks, kv / kv_blocks * C);
     model_add_matrix(m, "self_attn.o_proj.weight", C, q, LLAMA_INIT_STD);
-    model_add_cut(m, q / G);
+    model_add_cut(m, G, q / G);
     transformer_add_layer(m, &MLP, block);
     model_add_vector(m, "post_attention_layernorm.weight", C, INIT_ONE);
     model_add_matrix(m, "mlp.gate_proj.weight", F, C, LLAMA_INIT_STD);
-    model_add_cut(m, F / G * C);
+    model_add_cut(m, G, F / G * C);
     model_add_matrix(m, "mlp.up_proj.weight", F, C, LLAMA_INIT_STD);
-    model_add_cut(m, F / G * C);
+    model_add_cut(m, G, F / G * C);
     model_add_matrix(m, "mlp.down_proj.weight", C, F, LLAMA_INIT_STD);
-    model_add_cut(m, F / G);
+    model_add_cut(m, G, F / G);
 }
 
 static void build(model *m)
@@ -274,14 +291,14 @@ static void build(model *m)
     m->input = (array_spec){"tokens", 1, ARRAY_INDICES};
     transformer_add_layer(m, &TOKEN_EMBED, -1);
     model_add_matrix(m, "model.embed_tokens.weight", V, C, LLAMA_INIT_STD);
-    model_add_cut(m, tokens);
+    model_add_cut(m, m->config.tp_blocks, tokens);
     for (int block = 0; block < m->n_blocks; block++)
         add_block(m, block);
     model_add_layer(m, &LM_HEAD, -1);
     model_add_vector(m, "model.norm.weight", C, INIT_ONE);
     if (m->config.untied) {
         model_add_matrix(m, "lm_head.weight", V, C, LLAMA_INIT_STD);
-        model_add_cut(m, tokens);
+        model_add_cut(m, m->config.tp_blocks, tokens);
     } else {
         model_add_tied(m, "lm_head.weight", 0);
     }

@@ -68,10 +68,10 @@ void model_add_matrix(model *m, const char *name, size_t rows, size_t cols, floa
     model_add_param(m, &spec);
 }
 
-void model_add_cut(model *m, size_t width)
+void model_add_cut(model *m, size_t blocks, size_t width)
 {
     if (m->params)
-        m->params[m->n_params - 1].cut = (param_cut){.blocks = m->config.tp_blocks, .width = width};
+        m->params[m->n_params - 1].cut = (param_cut){.blocks = blocks, .width = width};
 }
 
 void model_tie(model *m, int p, int of)

@@ -35,18 +35,31 @@ fsdp_status model_share(model *m, int rank, int size, bool by_tokens)
     m->n_tp_blocks = G / (size_t)size;
     m->first_block = m->n_tp_blocks * (size_t)rank;
     m->token_parts = by_tokens ? (size_t)size : 1;
+    m->kv_share = m->config.n_kv_head > 0 && m->config.n_kv_head < G ? G / m->config.n_kv_head : 1;
+    m->n_kv_blocks = m->n_tp_blocks > m->kv_share ? m->n_tp_blocks / m->kv_share : 1;
     for (int i = 0; i < m->n_params; i++) {
         param_spec *p = &m->params[i];
         param_cut *c = &p->cut;
-        c->elsewhere = c->blocks == 0 && rank > 0;
+        c->elsewhere = param_is_elsewhere(p, G, rank, size);
         if (c->blocks == 0)
             continue;
-        const size_t each = block_elems(c), end = (m->first_block + m->n_tp_blocks) * each;
-        c->begin = m->first_block * each < c->elems ? m->first_block * each : c->elems;
+        const size_t each = block_elems(c), first = block_among(c->blocks, G, m->first_block);
+        const size_t last = block_among(c->blocks, G, m->first_block + m->n_tp_blocks - 1);
+        const size_t end = (last + 1) * each;
+        c->begin = first * each < c->elems ? first * each : c->elems;
         p->elems = (end < c->elems ? end : c->elems) - c->begin;
-        set_dims(p, m->n_tp_blocks);
+        set_dims(p, last + 1 - first);
     }
     return FSDP_OK;
+}
+
+bool param_is_elsewhere(const param_spec *p, size_t tp_blocks, int rank, int size)
+{
+    const size_t first = tp_blocks / (size_t)size * (size_t)rank, blocks = p->cut.blocks;
+    if (blocks == 0)
+        return rank > 0;
+    return first > 0 &&
+           block_among(blocks, tp_blocks, first - 1) == block_among(blocks, tp_blocks, first);
 }
 
 fsdp_status model_copy(const model *from, model *to)
@@ -100,6 +113,7 @@ size_t param_from_file(const param_spec *p, size_t blocks, size_t at, size_t *ru
 size_t param_share_elems(const param_spec *p, int size)
 {
     const param_cut *c = &p->cut;
-    const size_t most = c->blocks > 0 ? c->blocks / (size_t)size * block_elems(c) : c->elems;
+    const size_t n = c->blocks > (size_t)size ? c->blocks / (size_t)size : 1;
+    const size_t most = c->blocks > 0 ? n * block_elems(c) : c->elems;
     return most < c->elems ? most : c->elems;
 }

@@ -9,6 +9,10 @@
  *     rows     c_proj; o, down                   y = sum over g of x_g w_g, + b
  *     tokens   wte, lm_head                      a block has the rows of some tokens
  *
+ * Where there are fewer heads of keys and values than blocks, neighbouring blocks share one: k and
+ * v have as many blocks as heads, and all ranks of blocks that share one store it. Its gradients
+ * are summed over these blocks, and the first of them adds its part to the input's gradient.
+ *
  * Sums over blocks are a balanced tree of fp32 matrices, rounded once at the end.
  *
  * Gradients of gains, and of biases after a sum over blocks, are sums over rows that all ranks have
@@ -36,9 +40,18 @@ size_t param_in_file(const param_spec *p, size_t at, size_t *run);
 /* param_from_file -- the reverse: the place in the order of storage by `blocks` blocks, which may
  * be others than this run's. */
 size_t param_from_file(const param_spec *p, size_t blocks, size_t at, size_t *run);
+/* param_is_elsewhere -- whether another tp rank, below `rank`, has the same elements. */
+bool param_is_elsewhere(const param_spec *p, size_t tp_blocks, int rank, int size);
 /* param_share_elems -- the most elements of the parameter that one of `size` tp ranks has: those of
  * the first. */
 size_t param_share_elems(const param_spec *p, int size);
+
+/* block_among -- a parameter may have fewer blocks than the model, which share them: which of
+ * `blocks` the model's block i, of `all`, has. */
+static inline size_t block_among(size_t blocks, size_t all, size_t i)
+{
+    return i * blocks / all;
+}
 
 /* cut_at -- the place, in a whole dimension of n elements, where block i of `blocks` begins. */
 static inline size_t cut_at(size_t n, size_t blocks, size_t i)

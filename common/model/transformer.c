@@ -23,6 +23,12 @@ static size_t sum_elems(const layer *l, size_t elems)
     return n * sum_step(elems);
 }
 
+/* Elements of one block in layer_arrays.d_kv. */
+static size_t kv_step(size_t rows, size_t kv)
+{
+    return sum_step(2 * rows * kv);
+}
+
 layer_bytes lay_out(const layer *l, const layer_io *io, layer_cols cols, layer_arrays *k)
 {
     const size_t rows = io->batch * io->seq_len, C = l->model->config.d_model;
@@ -41,6 +47,7 @@ layer_bytes lay_out(const layer *l, const layer_io *io, layer_cols cols, layer_a
     if (l->model->config.tp_blocks > 1) { /* forward uses it beside what it would save */
         work.bytes = kept.bytes > work.bytes ? kept.bytes : work.bytes;
         k->sum = room_take(&work, sum_elems(l, rows * C), DTYPE_F32);
+        k->d_kv = room_take(&work, l->model->n_tp_blocks * kv_step(rows, cols.kv), DTYPE_F32);
         k->full = room_take(&work, gathered, io->type);
     }
     return (layer_bytes){kept.bytes, work.bytes};
@@ -57,10 +64,12 @@ void transformer_add_layer(model *m, const layer *kind, int block)
 static fsdp_status check_blocks(const model_config *c)
 {
     const size_t G = c->tp_blocks, each = (c->vocab_size + G - 1) / G;
+    const bool shares = c->n_kv_head > 0 && c->n_kv_head < G && G % c->n_kv_head == 0;
+    const size_t kv = shares ? G : c->n_kv_head;
     const struct {
         const char *name;
         size_t n;
-    } SIZES[] = {{"--n-head", c->n_head}, {"--d-ff", c->d_ff}, {"--n-kv-head", c->n_kv_head}};
+    } SIZES[] = {{"--n-head", c->n_head}, {"--d-ff", c->d_ff}, {"--n-kv-head", kv}};
     if (G > MOST_VOCAB_PARTS || (G & (G - 1)) != 0)
         return fsdp_error(FSDP_EINVAL, "pass --tp-blocks 1, 2, 4, ...",
                           "--tp-blocks: got %zu, expected a power of two up to %d", G,
@@ -68,8 +77,9 @@ static fsdp_status check_blocks(const model_config *c)
     for (size_t i = 0; i < sizeof SIZES / sizeof *SIZES; i++)
         if (SIZES[i].n % G != 0)
             return fsdp_error(FSDP_EINVAL, "pass fewer --tp-blocks, or other sizes",
-                              "--tp-blocks: got %zu, expected a divisor of %s, %zu", G,
-                              SIZES[i].name, SIZES[i].n);
+                              "--tp-blocks: got %zu, expected a divisor %sof %s, %zu", G,
+                              SIZES[i].n == c->n_kv_head ? "or a multiple " : "", SIZES[i].name,
+                              SIZES[i].n);
     if ((G - 1) * each < c->vocab_size)
         return FSDP_OK;
     return fsdp_error(FSDP_EINVAL, "pass fewer --tp-blocks, or a larger --vocab-size",
@@ -218,7 +228,8 @@ fsdp_status norm_backward(const layer *l, const ops *o, stream *s, const layer_i
 size_t heads_of(const layer *l, bool kv)
 {
     const model_config *c = &l->model->config;
-    return (kv && c->n_kv_head ? c->n_kv_head : c->n_head) / c->tp_blocks;
+    const size_t n = (kv && c->n_kv_head ? c->n_kv_head : c->n_head) / c->tp_blocks;
+    return n > 0 ? n : 1; /* several blocks share a head of keys and values */
 }
 
 /* A family without head_dim has heads as wide as fit. */
@@ -246,30 +257,37 @@ typedef struct attention_block {
     qkv p, d;
 } attention_block;
 
-static qkv parts_at(const qkv *p, size_t i, dtype type)
+static qkv parts_at(const qkv *p, size_t i, size_t kv, dtype type)
 {
     return (qkv){.q = element(p->q, i * p->q_step, type),
-                 .k = element(p->k, i * p->kv_step, type),
-                 .v = element(p->v, i * p->kv_step, type)};
+                 .k = element(p->k, kv * p->kv_step, type),
+                 .v = element(p->v, kv * p->kv_step, type)};
 }
 
-static attention_block find_block(const attention_shape *x, const layer_arrays *k, const qkv *p,
-                                  const qkv *d, size_t i)
+/* The number, among this rank's blocks of keys and values, of those that block i uses. */
+static size_t kv_block_of(const model *m, size_t i)
 {
-    const size_t rows = i * x->batch * x->seq_len * x->n_head;
+    return (m->first_block + i) / m->kv_share - m->first_block / m->kv_share;
+}
+
+static attention_block find_block(const layer *l, const attention_shape *x, const layer_arrays *k,
+                                  const qkv p[2], size_t i)
+{
+    const size_t rows = i * x->batch * x->seq_len * x->n_head, kv = kv_block_of(l->model, i);
     return (attention_block){.att = element(k->att, rows * x->v_head_dim, x->type),
                              .d_att = element(k->d_norm, rows * x->v_head_dim, x->type),
                              .lse = k->lse + rows,
-                             .p = parts_at(p, i, x->type),
-                             .d = parts_at(d, i, x->type)};
+                             .p = parts_at(&p[0], i, kv, x->type),
+                             .d = parts_at(&p[1], i, kv, x->type)};
 }
 
 fsdp_status attend(const layer *l, const ops *o, stream *s, const layer_io *io,
                    const layer_arrays *k, const qkv *p)
 {
     const attention_shape x = find_heads(l, io, p);
+    const qkv only[2] = {*p, *p};
     for (size_t i = 0; i < l->model->n_tp_blocks; i++) {
-        const attention_block b = find_block(&x, k, p, p, i);
+        const attention_block b = find_block(l, &x, k, only, i);
         TRY(o->attention(
             s, &(attention_args){
                    .out = b.att, .lse = b.lse, .q = b.p.q, .k = b.p.k, .v = b.p.v, .shape = x}));
@@ -277,22 +295,54 @@ fsdp_status attend(const layer *l, const ops *o, stream *s, const layer_io *io,
     return FSDP_OK;
 }
 
+/* Add up, in the first of them, the gradients of keys and values of n blocks that share these, as a
+ * tree; then over the ranks of the other blocks that share them. d_k and d_v are rounded once. */
+static fsdp_status join_kv(const layer *l, const ops *o, stream *s, const layer_io *io, float *d_kv,
+                           const qkv *d)
+{
+    const model *m = l->model;
+    const size_t elems = io->batch * io->seq_len * d->kv_stride, step = sum_step(2 * elems);
+    const size_t n = m->kv_share < m->n_tp_blocks ? m->kv_share : m->n_tp_blocks;
+    for (size_t apart = 1; apart < n; apart *= 2)
+        for (size_t i = 0; i < n; i += 2 * apart) {
+            float *left = d_kv + i * step;
+            TRY(o->add(
+                s,
+                &(add_args){.out = left, .a = left, .b = left + apart * step, .elems = 2 * elems}));
+        }
+    if (io->kv)
+        TRY(comm_all_reduce(io->kv, s, l->name, DTYPE_F32, d_kv, 2 * elems));
+    TRY(o->cast(s, &(cast_args){d->k, d_kv, io->type, DTYPE_F32, elems}));
+    return o->cast(s, &(cast_args){d->v, d_kv + elems, io->type, DTYPE_F32, elems});
+}
+
 fsdp_status attend_backward(const layer *l, const ops *o, stream *s, const layer_io *io,
                             const layer_arrays *k, const qkv p[2])
 {
     const attention_shape x = find_heads(l, io, p);
-    for (size_t i = 0; i < l->model->n_tp_blocks; i++) {
-        const attention_block b = find_block(&x, k, &p[0], &p[1], i);
-        TRY(o->attention_backward(s, &(attention_backward_args){.d_q = b.d.q,
-                                                                .d_k = b.d.k,
-                                                                .d_v = b.d.v,
-                                                                .d_out = b.d_att,
-                                                                .out = b.att,
-                                                                .lse = b.lse,
-                                                                .q = b.p.q,
-                                                                .k = b.p.k,
-                                                                .v = b.p.v,
-                                                                .shape = x}));
+    const bool shares = l->model->kv_share > 1;
+    const size_t elems = io->batch * io->seq_len * p->kv_stride, step = sum_step(2 * elems);
+    const size_t n_blocks = l->model->n_tp_blocks, n_kv = l->model->n_kv_blocks;
+    for (size_t i = 0; i < n_blocks; i++) {
+        const attention_block b = find_block(l, &x, k, p, i);
+        float *d_kv = shares ? k->d_kv + i * step : NULL;
+        TRY(o->attention_backward(s,
+                                  &(attention_backward_args){.d_q = b.d.q,
+                                                             .d_k = shares ? d_kv : b.d.k,
+                                                             .d_v = shares ? d_kv + elems : b.d.v,
+                                                             .d_out = b.d_att,
+                                                             .out = b.att,
+                                                             .lse = b.lse,
+                                                             .q = b.p.q,
+                                                             .k = b.p.k,
+                                                             .v = b.p.v,
+                                                             .shape = x,
+                                                             .wide_kv = shares}));
+    }
+    for (size_t i = 0; i < n_blocks && shares; i += n_blocks / n_kv) {
+        qkv d = parts_at(&p[1], i, kv_block_of(l->model, i), x.type);
+        d.kv_stride = p->kv_stride;
+        TRY(join_kv(l, o, s, io, k->d_kv + i * step, &d));
     }
     return FSDP_OK;
 }

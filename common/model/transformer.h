@@ -44,6 +44,7 @@ typedef struct layer_arrays {
     void *d_wide;  /* [rows, d_wide] */
     float *sink;   /* [2C] for the gradients of a frozen gain and bias; never read */
     float *sum;    /* [rows, C], and scratch for it: a sum over blocks */
+    float *d_kv;   /* gradients of keys and values that blocks share: [rows, 2 kv] of each block */
     void *full;    /* with sequence parallelism: [rows, C] of all tp ranks' own rows */
     double *total; /* head with model.chunk_rows, else NULL: [1] the loss of the chunks so far */
     vocab_part *parts; /* head with blocks: [blocks, rows] of all blocks of the vocabulary */
@@ -74,6 +75,7 @@ static inline void *element(const void *array, size_t i, dtype type)
 typedef struct layer_cols {
     size_t wide, d_wide;
     size_t heads, att; /* 0: no attention */
+    size_t kv;         /* columns of keys of a block; 0: no blocks share them */
 } layer_cols;
 
 /* lay_out -- find the arrays of a call in io->saved and io->scratch, and return the bytes of the
@@ -178,7 +180,7 @@ typedef struct qkv {
     size_t q_stride, kv_stride, q_step, kv_step;
 } qkv;
 
-/* heads_of -- the heads, or the heads of keys and values, of one block. */
+/* heads_of -- the heads of one block, or the heads of keys and values that it uses. */
 size_t heads_of(const layer *l, bool kv);
 
 /* attend -- k->att = attention(q, k, v), with the heads of the model's config. */

@@ -97,9 +97,10 @@ typedef struct layer_io {
      * first sample, counted over the run. So they are the same in a second forward and on any
      * number of ranks. */
     uint64_t seed, first_sample;
-    struct comm *tp;       /* the ranks among which blocks are shared out; NULL: this one has all */
-    void *const *params;   /* [n_params] views, by the layer's own parameter order */
-    float *const *grads;   /* [n_params] views; NULL for a frozen parameter */
+    struct comm *kv;     /* the tp ranks whose blocks share keys and values; NULL: only this one */
+    struct comm *tp;     /* the ranks among which blocks are shared out; NULL: this one has all */
+    void *const *params; /* [n_params] views, by the layer's own parameter order */
+    float *const *grads; /* [n_params] views; NULL for a frozen parameter */
     const bool *overwrite; /* [n_params] backward. true: the view holds nothing yet and is written;
                               false: it is added to. NULL: all are added to */
     bool training;         /* false: forward only; loss is wanted only if targets is not NULL */
@@ -149,6 +150,8 @@ typedef struct model {
     param_spec *params;              /* global order: by layer, then by the layer's own order */
     size_t n_param_elems;            /* of the whole model; tied parameters counted once */
     size_t first_block, n_tp_blocks; /* this rank's blocks, of config.tp_blocks */
+    size_t kv_share, n_kv_blocks;    /* how many of all blocks share one of keys and values; this
+                                        rank's of these */
     size_t token_parts; /* sequence parallelism: arrays between layers hold one part, of so many, of
                            the positions of each sequence; 1: all of them */
     size_t chunk_rows;  /* > 0: logits of at most this many tokens exist at a time, and in

@@ -217,7 +217,7 @@ fsdp_status attention_launch(stream *s, const attention_args *a, gemm_fn gemm)
 /* ---- backward ------------------------------------------------------------------------------- */
 
 /* d_k [T,D] and d_v [T,Dv] of a key/value head of one sequence, and d_q of a block of queries, are
- * accumulated in fp32: in the output arrays if these are fp32, in scratch if they are bf16. */
+ * accumulated in fp32: in the output arrays if these are fp32, else in scratch. */
 typedef struct backward_job {
     attention_backward_args args;
     way way;
@@ -408,21 +408,28 @@ static fsdp_status query_block_backward(const backward_job *j, kv_head *kv)
     return FSDP_OK;
 }
 
+/* Whether d_k and d_v are accumulated in the output arrays. */
+static bool sums_in_place(const attention_backward_args *a)
+{
+    return a->wide_kv || a->shape.type == DTYPE_F32;
+}
+
 static kv_head kv_head_of(const backward_job *j, size_t tile)
 {
     const attention_backward_args *a = &j->args;
     const attention_shape *x = &a->shape;
     const size_t D = x->head_dim, Dv = x->v_head_dim;
     kv_head kv = {.b = tile / x->n_kv_head, .head = tile % x->n_kv_head};
-    if (x->type == DTYPE_F32) {
+    float *const scratch = j->scratch + tile * tile_scratch(x);
+    kv.d_q = (grad_sums){scratch + x->seq_len * (D + Dv), D, D};
+    if (sums_in_place(a)) {
         kv.d_k = (grad_sums){(float *)a->d_k + query_element(x, x->k_stride, kv.b, 0, kv.head), D,
                              x->k_stride};
         kv.d_v = (grad_sums){(float *)a->d_v + value_element(x, x->v_stride, kv.b, 0, kv.head), Dv,
                              x->v_stride};
     } else {
-        kv.d_k = (grad_sums){j->scratch + tile * tile_scratch(x), D, D};
-        kv.d_v = (grad_sums){kv.d_k.x + x->seq_len * D, Dv, Dv};
-        kv.d_q = (grad_sums){kv.d_v.x + x->seq_len * Dv, D, D};
+        kv.d_k = (grad_sums){scratch, D, D};
+        kv.d_v = (grad_sums){scratch + x->seq_len * D, Dv, Dv};
     }
     return kv;
 }
@@ -443,6 +450,8 @@ static fsdp_status backward_tile(const void *args, size_t tile)
     for (kv.h = kv.head * group; kv.h < (kv.head + 1) * group; kv.h++)
         for (kv.query = 0; kv.query < x->seq_len; kv.query += j->way.block)
             TRY(query_block_backward(j, &kv));
+    if (sums_in_place(a))
+        return FSDP_OK;
     store_sums(x, &kv.d_k, x->seq_len, a->d_k, query_element(x, x->k_stride, kv.b, 0, kv.head),
                x->k_stride);
     store_sums(x, &kv.d_v, x->seq_len, a->d_v, value_element(x, x->v_stride, kv.b, 0, kv.head),

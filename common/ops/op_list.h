@@ -23,7 +23,7 @@
  *   DELIVERS(array, elems, type, adds)   written; also read if `adds`
  *   READS_PART, WRITES_PART(array, elems, span, type)
  *                                        `elems` count; they are among the first `span` of a->array
- *   READS_HEADS, WRITES_HEADS(array, stride, heads, width)
+ *   READS_HEADS(array, stride, heads, width), WRITES_HEADS(..., type)
  *                                        rows of attention, by names of members of a->shape
  *   READS_TOKENS(array, elems)           token numbers
  *   READS_ONE, WRITES_ONE(array)         *a->array, which does not count
@@ -135,12 +135,12 @@ OP(attention, EACH, EACH, NO_ABOVE(a->shape.v_head_dim, a->shape.head_dim, "head
    WRITES(out, n * a->shape.v_head_dim, type) WRITES(lse, n, DTYPE_F32)
    READS_HEADS(q, q_stride, n_head, head_dim) READS_HEADS(k, k_stride, n_kv_head, head_dim)
    READS_HEADS(v, v_stride, n_kv_head, v_head_dim))
-OP(attention_backward, EACH, EACH, NO_ABOVE(a->shape.v_head_dim, a->shape.head_dim, "heads of v wider than heads of q and k"),
+OP(attention_backward, EACH, EACH, NO_ABOVE(a->shape.v_head_dim, a->wide_kv && a->shape.type != DTYPE_F32 ? (size_t)0 : a->shape.head_dim, "heads of v wider than heads of q and k"),
    a->shape.type, a->shape.batch * a->shape.n_head * a->shape.seq_len,
    n * (double)a->shape.seq_len * (double)(3 * a->shape.head_dim + 2 * a->shape.v_head_dim),
    CHECK(check_heads(name, &a->shape, n))
-   WRITES_HEADS(d_q, q_stride, n_head, head_dim) WRITES_HEADS(d_k, k_stride, n_kv_head, head_dim)
-   WRITES_HEADS(d_v, v_stride, n_kv_head, v_head_dim)
+   WRITES_HEADS(d_q, q_stride, n_head, head_dim, type) WRITES_HEADS(d_k, k_stride, n_kv_head, head_dim, kv_type(a))
+   WRITES_HEADS(d_v, v_stride, n_kv_head, v_head_dim, kv_type(a))
    READS(d_out, n * a->shape.v_head_dim, type) READS(out, n * a->shape.v_head_dim, type)
    READS(lse, n, DTYPE_F32)
    READS_HEADS(q, q_stride, n_head, head_dim) READS_HEADS(k, k_stride, n_kv_head, head_dim)

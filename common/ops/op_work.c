@@ -109,6 +109,12 @@ static fsdp_status check_matmul(const matmul_args *a)
     return FSDP_OK;
 }
 
+/* How d_k and d_v are stored. */
+static dtype kv_type(const attention_backward_args *a)
+{
+    return a->wide_kv ? DTYPE_F32 : a->shape.type;
+}
+
 /* Elements of a batch of input images. */
 static size_t conv_in_elems(const conv_shape *x)
 {
@@ -184,13 +190,13 @@ static fsdp_status check_heads(const char *op, const attention_shape *x, size_t 
 #define READS_ONE(array)                        op_reads(&w, a->array, sizeof *a->array);
 #define WRITES_ONE(array)                       op_writes(&w, a->array, sizeof *a->array);
 
-#define HEADS(array, stride, width, write)                                                         \
+#define HEADS(array, stride, width, stored, write)                                                 \
     TOUCHES(array, a->shape.batch * a->shape.seq_len * (width),                                    \
-            span_of(a->shape.batch * a->shape.seq_len, a->shape.stride, width), type, write)
+            span_of(a->shape.batch * a->shape.seq_len, a->shape.stride, width), stored, write)
 #define READS_HEADS(array, stride, heads, width)                                                   \
-    HEADS(array, stride, a->shape.heads * a->shape.width, false)
-#define WRITES_HEADS(array, stride, heads, width)                                                  \
-    HEADS(array, stride, a->shape.heads * a->shape.width, true)
+    HEADS(array, stride, a->shape.heads * a->shape.width, type, false)
+#define WRITES_HEADS(array, stride, heads, width, stored)                                          \
+    HEADS(array, stride, a->shape.heads * a->shape.width, stored, true)
 
 #define IF(array, x)                            (a->array != NULL ? (x) : 0)
 #define PRODUCTS(x)                             add_products(&w, (double)(x), type);

@@ -321,12 +321,14 @@ typedef struct attention_args {
     attention_shape shape;
 } attention_args;
 
-/* d_q, d_k, d_v are overwritten, with the same strides as q, k, v. */
+/* d_q, d_k, d_v are overwritten, with the same strides as q, k, v.
+ *   wide_kv  d_k and d_v are fp32 arrays, whatever the type, and not rounded */
 typedef struct attention_backward_args {
     void *d_q, *d_k, *d_v;
     const void *d_out, *out, *q, *k, *v;
     const float *lse;
     attention_shape shape;
+    bool wide_kv;
 } attention_backward_args;
 
 /* attention_backward_scratch_bytes -- device memory (MEM_OTHER) that attention_backward allocates

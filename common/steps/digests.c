@@ -121,7 +121,7 @@ static bool has_part(const row *r, const uint64_t *sums, int rank)
         return true;
     for (int other = taken + tp; other < size; other += tp)
         taken = sums[other] != sums[rank % tp] ? other : taken;
-    return rank == taken && (r->param->cut.blocks > 0 || rank % tp == 0);
+    return rank == taken && !param_is_elsewhere(r->param, run->m->config.tp_blocks, rank % tp, tp);
 }
 
 /* Write a row for each element of an array. Ranks that has_part have zeros in place of the elements

@@ -25,7 +25,7 @@ meshes='2 --tp 2|4 --tp 4|4 --tp 2|4 --tp 1|4 --tp 2 --sharding none|4 --tp 2 --
 4 --tp 2 --gradient-checkpointing --no-sync --grad-accum 2|4 --tp 2 --sharding optimizer --grad-accum 2|8 --tp 2 --sharding hybrid --fsdp-size 2 --check-order
 4 --tp 2 --wrap model|2 --tp 2 --chunk-loss 24|2 --tp 2 --sequence-parallel|4 --tp 4 --sequence-parallel --chunk-loss 24
 4 --tp 2 --sequence-parallel --gradient-checkpointing --check-order|4 --tp 2 --cpu-offload --device separate'
-for model in 'gpt2' 'gpt2 --param-dtype bf16' 'llama --n-kv-head 4' 'gpt2 --ops portable --vocab-size 259 --freeze *.mlp.*'; do
+for model in 'gpt2' 'gpt2 --param-dtype bf16' 'llama --n-kv-head 4' 'llama --n-kv-head 2' 'llama --n-kv-head 1 --param-dtype bf16' 'gpt2 --ops portable --vocab-size 259 --freeze *.mlp.*'; do
     case_is "one hash: $model" || continue
     good 1 --parallel single --model $model $run --steps 12 --tp-blocks 4 --loss-csv "$keep/one.csv"
     while IFS= read -r mesh; do
@@ -55,6 +55,15 @@ if case_is 'exports, states and digests are those of one device'; then
         for file in init/model.safetensors end/model.safetensors states hashes; do
             cmp -s "$keep/one/$file" "$new/mesh/$file" || complain "$mesh: $file differs"
         done
+    done
+    for to in '4 --tp 4' '2 --tp 2' '4 --tp 2'; do # blocks that share keys and values
+        shared="--model llama --n-kv-head 2 --tp-blocks 4"
+        good 1 --parallel single $run $shared --steps 3 --export "$new/one" --save "$new/kv-$to" --digests "$new/one-digests"
+        good ${to%% *} $run $shared --steps 3 --export "$new/mesh" --digests "$new/mesh-digests" ${to#* }
+        cmp -s "$new/one/model.safetensors" "$new/mesh/model.safetensors" || complain "llama $to: other weights"
+        cmp -s <(grep -v '^#' "$new/one-digests" | cut -d, -f1,2,4-7) <(grep -v '^#' "$new/mesh-digests" | cut -d, -f1,2,4-7) || complain "llama $to: other digests"
+        good ${to%% *} $run $shared --steps 3 --resume "$new/kv-$to" --export "$new/again" ${to#* }
+        cmp -s "$new/one/model.safetensors" "$new/again/model.safetensors" || complain "llama $to: other weights after a checkpoint"
     done
     good 1 --parallel single $run --steps 0 --export-init "$new/uncut"
     cmp -s "$keep/one/init/model.safetensors" "$new/uncut/model.safetensors" || complain 'initial weights depend on the blocks'
@@ -149,7 +158,7 @@ refused 4 '--tp: got 4, expected a divisor of --tp-blocks, 2' --tp 4 --tp-blocks
 refused 1 '--tp-blocks: got 3, expected a power of two up to 128' --tp-blocks 3
 refused 1 '--tp-blocks: got 8, expected a divisor of --n-head, 4' --tp-blocks 8
 refused 1 '--tp-blocks: got 4, expected a divisor of --d-ff, 190' --tp-blocks 4 --d-ff 190
-refused 1 '--tp-blocks: got 4, expected a divisor of --n-kv-head, 2' --tp-blocks 4 --model llama --n-kv-head 2
+refused 1 '--tp-blocks: got 4, expected a divisor or a multiple of --n-kv-head, 3' --tp-blocks 4 --model llama --n-head 12 --d-model 48 --n-kv-head 3
 refused 1 'leaves none for the last' --tp-blocks 4 --vocab-size 5 --synthetic 0
 refused 1 '--seq-len: got 30, expected a multiple of --tp-blocks, 4' --tp-blocks 4 --seq-len 30
 refused 2 '--sequence-parallel: expected --tp N beside it' --sequence-parallel

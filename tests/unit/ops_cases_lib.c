@@ -52,11 +52,11 @@ typedef struct arrays {
     fsdp_status status; /* of the first call that failed */
 } arrays;
 
-/* A case is an operation and up to seven sizes, whose meaning only its run function knows. */
+/* A case is an operation and up to eight sizes, whose meaning only its run function knows. */
 typedef struct ops_case {
     const char *name;
     void (*run)(const struct ops_case *c, const ops *o, arrays *in);
-    size_t x[7];
+    size_t x[8];
 } ops_case;
 
 /* Returns host [bytes] on the device: a copy, or host itself if device memory is the host's. */
@@ -385,9 +385,9 @@ static void run_gelu(const ops_case *c, const ops *o, arrays *in)
     CALL(gelu_backward, result(in, elems), input(in, elems), x, elems, in->type);
 }
 
-/* x: batch, seq_len, n_head, n_kv_head, head_dim, v_head_dim (0: as head_dim), std of q and k. With
- * std 0, q, k, v are slices of one array, and so are their gradients. Otherwise each has its own
- * array, q and v with elements between rows. */
+/* x: batch, seq_len, n_head, n_kv_head, head_dim, v_head_dim (0: as head_dim), std of q and k,
+ * wide_kv. With std 0, q, k, v are slices of one array, and so are their gradients. Otherwise each
+ * has its own array, q and v with elements between rows. */
 static void run_attention(const ops_case *c, const ops *o, arrays *in)
 {
     const size_t n_rows = c->x[0] * c->x[1], d = c->x[4], bytes = dtype_bytes(in->type);
@@ -401,13 +401,14 @@ static void run_attention(const ops_case *c, const ops *o, arrays *in)
     char *q = input_of(in, n_rows * x.q_stride, std), *d_q = result(in, n_rows * x.q_stride);
     char *k = std ? input_of(in, n_rows * x.k_stride, std) : q + q_width * bytes;
     char *v = std ? input(in, n_rows * x.v_stride) : k + k_width * bytes;
-    char *d_k = std ? result(in, n_rows * x.k_stride) : d_q + q_width * bytes;
-    char *d_v = std ? result(in, n_rows * x.v_stride) : d_k + k_width * bytes;
+    const dtype kv = c->x[7] ? DTYPE_F32 : in->type;
+    char *d_k = std ? result_as(in, n_rows * x.k_stride, kv) : d_q + q_width * bytes;
+    char *d_v = std ? result_as(in, n_rows * x.v_stride, kv) : d_k + k_width * bytes;
     void *out = result(in, n_out);
     float *lse = result_f32(in, n_rows * c->x[2]);
     CALL(attention, .out = out, .lse = lse, .q = q, .k = k, .v = v, .shape = x);
     CALL(attention_backward, .d_q = d_q, .d_k = d_k, .d_v = d_v, .d_out = input(in, n_out),
-         .out = out, .lse = lse, .q = q, .k = k, .v = v, .shape = x);
+         .out = out, .lse = lse, .q = q, .k = k, .v = v, .shape = x, .wide_kv = c->x[7]);
 }
 
 /* x: rows, vocab, rows of a call (0: all), d_logits (0: its own array, 1: in place, 2: none),
@@ -687,6 +688,8 @@ static const ops_case CASES[] = {
     {"cross_entropy large, no gradient", run_cross_entropy, {70, 131, 0, 2, 5}},
     {"cross_entropy of no rows", run_cross_entropy, {0, 131}},
     {"cross_entropy, rows without a target", run_cross_entropy, {70, 131, 20, 1, 0, 3}},
+    {"attention with wide gradients of keys", run_attention, {2, 67, 4, 1, 16, 0, 1, 1}},
+    {"attention with wide gradients of keys, long", run_attention, {1, 300, 2, 1, 64, 48, 1, 1}},
     {"vocabulary in a block", run_vocab_blocks, {67, 131, 1}},
     {"vocabulary in 2 blocks", run_vocab_blocks, {67, 1003, 2, 0, 5}},
     {"vocabulary in 8 blocks, in place", run_vocab_blocks, {70, 131, 8, 1, 1, 3, 5}},

@@ -30,7 +30,7 @@ static size_t fresh_bytes(const ops *o, size_t T)
     assert_int_equal(getrusage(RUSAGE_SELF, &before), 0);
     CALL(o, s, attention, out, lse, qkv, qkv + N, qkv + 2 * N, shape);
     CALL(o, s, attention_backward, d_qkv, d_qkv + N, d_qkv + 2 * N, d_out, out, qkv, qkv + N,
-         qkv + 2 * N, lse, shape);
+         qkv + 2 * N, lse, shape, false);
     OK(stream_sync(s));
     assert_int_equal(getrusage(RUSAGE_SELF, &after), 0);
     free(qkv), free(d_out), free(out), free(lse), free(d_qkv);

@@ -120,13 +120,16 @@ TEST(test_attention)
          AT(B), AT(C), AT(D), AT(E), shape);
     WORK(attention_backward, back, 4 * (2 * 6 * (10 + 5 + 3 + 6) + 12),
          "A440w B420w C412w D144r E144r F48r G440r H420r I412r", AT(A), AT(B), AT(C), AT(D), AT(E),
-         AT(G), AT(H), AT(I), AT(F), shape);
+         AT(G), AT(H), AT(I), AT(F), shape, false);
     shape.type = DTYPE_BF16;
     WORK(attention, flops, 2 * 6 * 24 + 4 * 12, "A72w B48w C220r D210r E206r", AT(A), AT(B), AT(C),
          AT(D), AT(E), shape);
     WORK(attention_backward, back, 2 * 2 * 6 * 24 + 4 * 12,
          "A220w B210w C206w D72r E72r F48r G220r H210r I206r", AT(A), AT(B), AT(C), AT(D), AT(E),
-         AT(G), AT(H), AT(I), AT(F), shape);
+         AT(G), AT(H), AT(I), AT(F), shape, false);
+    WORK(attention_backward, back, 2 * 6 * (2 * 10 + 2 * 6 + 5 + 3) + 4 * (6 * 8 + 12),
+         "A220w B420w C412w D72r E72r F48r G220r H210r I206r", AT(A), AT(B), AT(C), AT(D), AT(E),
+         AT(G), AT(H), AT(I), AT(F), shape, true);
     shape.batch = 0;
     WORK(attention, 0, 0, "", AT(A), AT(B), AT(C), AT(D), AT(E), shape);
 }
@@ -334,7 +337,7 @@ static void launch_layers(rig *r)
     LAUNCHES(swiglu, y, f, g, 2, t);
     LAUNCHES(swiglu_backward, y, z, f, f, g, 2, t);
     LAUNCHES(attention, y, z, f, g, h, ONE_HEAD);
-    LAUNCHES(attention_backward, w, w + 1, w + 2, f, y, f, g, h, z, ONE_HEAD);
+    LAUNCHES(attention_backward, w, w + 1, w + 2, f, y, f, g, h, z, ONE_HEAD, false);
     LAUNCHES(cross_entropy, y, NULL, f, &r->token, 1, 2, 0, t, NULL, 0, 0, NULL, 0, {0, 0});
 }
 
@@ -396,9 +399,9 @@ TEST(test_scratch_is_told)
     OK(device_open(&(device_config){.backend = &device_cpu, .n_threads = 1}, &d));
     const device_watch watch = {.self = &r.x, .issued = see};
     device_set_watch(d, &watch);
-    OK(r.o->attention_backward(
-        device_compute_stream(d),
-        &(attention_backward_args){r.w, r.w + 1, r.w + 2, r.f, r.y, r.f, r.g, r.h, r.z, shape}));
+    OK(r.o->attention_backward(device_compute_stream(d),
+                               &(attention_backward_args){r.w, r.w + 1, r.w + 2, r.f, r.y, r.f, r.g,
+                                                          r.h, r.z, shape, false}));
     assert_int_equal(r.x.last.n_accesses, 10);
     assert_true(r.x.last.accesses[9].writes);
     assert_int_equal(r.x.last.accesses[9].bytes, attention_backward_scratch_bytes(&shape));

@@ -259,11 +259,13 @@ EXPANDING(dropout, type, a->samples * a->width, IN(in, n), OUT(out, n))
 
 EXPANDING(attention, shape.type, a->shape.batch * a->shape.seq_len, INPUTS_OF_ATTENTION,
           OUT(out, n *COLS(n_head, v_head_dim)))
+#define KV_ROWS(field, cols, stride)                                                               \
+    x.field = a->wide_kv ? a->field : copy_new(NULL, a->field, n, cols, stride)
 EXPANDING(attention_backward, shape.type, a->shape.batch * a->shape.seq_len, INPUTS_OF_ATTENTION,
           IN(out, n *COLS(n_head, v_head_dim)), IN(d_out, n *COLS(n_head, v_head_dim)),
           OUT_ROWS(d_q, COLS(n_head, head_dim), a->shape.q_stride),
-          OUT_ROWS(d_k, COLS(n_kv_head, head_dim), a->shape.k_stride),
-          OUT_ROWS(d_v, COLS(n_kv_head, v_head_dim), a->shape.v_stride))
+          KV_ROWS(d_k, COLS(n_kv_head, head_dim), a->shape.k_stride),
+          KV_ROWS(d_v, COLS(n_kv_head, v_head_dim), a->shape.v_stride))
 
 static ops expanding_table(void)
 {

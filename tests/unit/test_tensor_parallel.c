@@ -137,6 +137,24 @@ TEST(test_shares)
     model_free(&m);
 }
 
+/* 4 blocks with 2 heads of keys: ranks 0 and 1 have the first, 2 and 3 the second. */
+TEST(test_shared_keys)
+{
+    model_config c = config_of("llama", HEADS);
+    model m;
+    c.n_kv_head = 2;
+    for (int rank = 0; rank < HEADS; rank++) {
+        OK(model_create(&c, &m));
+        OK(model_share(&m, rank, HEADS, false));
+        const param_spec *spec = find(&m, "k_proj.weight");
+        assert_int_equal(spec->elems, C / HEADS * C);
+        assert_int_equal(spec->cut.begin, (size_t)rank / 2 * spec->elems);
+        assert_int_equal(spec->cut.elsewhere, rank % 2);
+        assert_int_equal(m.kv_share, 2);
+        model_free(&m);
+    }
+}
+
 /* ---- products -------------------------------------------------------------------------------- */
 
 /* A layer's call on numbers from Philox. */
