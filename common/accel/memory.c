@@ -145,8 +145,9 @@ static bool stays(const accel_device *d, const block *b)
     return is_there && b->kept == NULL && !b->is.on_host && !d->base.config.debug_fill;
 }
 
-/* Take t out of the free blocks of s. Later work of s runs after the work that used it. */
-static void free_block_remove(accel_stream *s, block *t)
+/* Take t out of the free blocks of s, and return its memory if it gives_back. Later work of s runs
+ * after the work that used it. */
+static void free_block_remove(accel_stream *s, block *t, bool gives_back)
 {
     accel_device *d = accel_device_of(s->base.device);
     TAILQ_REMOVE(&s->free_blocks, t, by_use);
@@ -155,14 +156,9 @@ static void free_block_remove(accel_stream *s, block *t)
         (void)accel_stream_check(s, d->api->queue_wait(s->queue, t->freed), "device_free");
         uncount(d, t);
     }
+    if (gives_back)
+        give_back(s, t);
     entry_put(d, t);
-}
-
-static void free_block_end(accel_stream *s, block *t)
-{
-    const block was = *t;
-    free_block_remove(s, t);
-    give_back(s, &was);
 }
 
 /* Let b be a free block of s with b's number of bytes, if s has one: of those that need no wait the
@@ -178,7 +174,7 @@ static bool free_block_take(accel_stream *s, block *b)
     if (found == NULL)
         return false;
     b->ptr = found->ptr;
-    free_block_remove(s, found);
+    free_block_remove(s, found, false);
     return true;
 }
 
@@ -190,13 +186,13 @@ static void free_block_put(accel_stream *s, block *b)
     TAILQ_INSERT_TAIL(&s->free_blocks, b, by_use);
     accel_device_of(s->base.device)->free_bytes += b->is.bytes;
     while (oldest = TAILQ_FIRST(&s->free_blocks), s->n_frees - oldest->n_frees > MOST_FREES)
-        free_block_end(s, oldest);
+        free_block_remove(s, oldest, true);
 }
 
 void accel_free_blocks_end(accel_stream *s)
 {
     while (!TAILQ_EMPTY(&s->free_blocks))
-        free_block_end(s, TAILQ_FIRST(&s->free_blocks));
+        free_block_remove(s, TAILQ_FIRST(&s->free_blocks), true);
 }
 
 /* ---- alloc ----------------------------------------------------------------------------------- */
