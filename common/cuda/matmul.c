@@ -77,12 +77,10 @@ static void plan_free(void *plan)
     matmul_plan *p = plan;
     if (p->product != NULL)
         (void)cublasLtMatmulDescDestroy(p->product);
-    if (p->a != NULL)
-        (void)cublasLtMatrixLayoutDestroy(p->a);
-    if (p->b != NULL)
-        (void)cublasLtMatrixLayoutDestroy(p->b);
-    if (p->out != NULL)
-        (void)cublasLtMatrixLayoutDestroy(p->out);
+    const cublasLtMatrixLayout_t layouts[] = {p->a, p->b, p->out};
+    for (int i = 0; i < 3; i++)
+        if (layouts[i] != NULL)
+            (void)cublasLtMatrixLayoutDestroy(layouts[i]);
     free(p);
 }
 
@@ -293,12 +291,11 @@ static cudaError_t matmul_issue(stream *s, const void *args)
 }
 
 /* Compute *a in one call by its plan, which has an algorithm. */
-static fsdp_status plan_run(stream *s, const matmul_args *a, const matmul_plan *plan)
+static fsdp_status plan_run(stream *s, const matmul_args *a, const matmul_plan *plan, op_work work)
 {
     cublasStatus_t result = CUBLAS_STATUS_SUCCESS;
     matmul_call call = {
         .args = a, .lt = cuda_own_of(s->device)->matmul, .plan = plan, .result = &result};
-    op_work work = matmul_work(a);
     if (plan->workspace_bytes > 0)
         TRY(device_alloc(s, MEM_OTHER, plan->workspace_bytes, "matmul workspace", &call.workspace));
     op_writes(&work, call.workspace, plan->workspace_bytes);
@@ -308,11 +305,11 @@ static fsdp_status plan_run(stream *s, const matmul_args *a, const matmul_plan *
 }
 
 /* Compute *a in one call. */
-static fsdp_status multiply(stream *s, const matmul_args *a)
+static fsdp_status multiply(stream *s, const matmul_args *a, op_work work)
 {
     matmul_plan *plan;
     TRY(plan_of(s, a, &plan));
-    return plan->has_algorithm ? plan_run(s, a, plan) : portable_matmul(s, a);
+    return plan->has_algorithm ? plan_run(s, a, plan, work) : portable_matmul(s, a);
 }
 
 /* Convert the operands of *a to fp32, at wide and wide + b_at, and let *a point to the results. */
@@ -349,7 +346,7 @@ static fsdp_status multiply_apart(stream *s, const matmul_args *a, bool widens)
     if (elsewhere)
         products.out = wide + out_at;
     fsdp_status status = widens ? widen(s, &products, wide, b_at) : FSDP_OK;
-    IF_OK(status, multiply(s, &products));
+    IF_OK(status, multiply(s, &products, matmul_work(&products)));
     if (status == FSDP_OK && (elsewhere || a->bias || a->residual))
         status = cuda_matmul_finish(s, &(matmul_finish_args){*a, products.out});
     device_free(s, wide);
@@ -367,10 +364,10 @@ fsdp_status fast_matmul(stream *s, const matmul_args *a)
     if (a->type == DTYPE_BF16 && !cuda_own_of(s->device)->matmul->has_bf16)
         return multiply_apart(s, a, true);
     if (a->bias == NULL && a->residual == NULL)
-        return multiply(s, a);
+        return multiply(s, a, work);
     const bool rounds_twice = a->out_type == DTYPE_BF16 && a->bias && a->residual;
     if (a->out_type != a->type || rounds_twice)
         return multiply_apart(s, a, false);
     TRY(plan_of(s, a, &plan));
-    return plan->has_algorithm ? plan_run(s, a, plan) : multiply_apart(s, a, false);
+    return plan->has_algorithm ? plan_run(s, a, plan, work) : multiply_apart(s, a, false);
 }
