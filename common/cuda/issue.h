@@ -14,11 +14,9 @@ fsdp_status cuda_issue(stream *s, cuda_issue_fn fn, const void *args, op_work wo
 /* cuda_issue_as -- the same, but the watch gets the names and accesses of *what. */
 fsdp_status cuda_issue_as(stream *s, cuda_issue_fn fn, const void *args, const launch_config *what);
 
-/* cuda_counts_of -- *out: CUDA_COUNTS numbers in the GPU's memory, with which kernels on s count
- * their blocks. They are 0 when a kernel begins, because each kernel leaves them so. The first call
- * for a stream allocates and zeroes them.
- *   errors  FSDP_ENOMEM; the stream's */
+/* cuda_counts_of -- CUDA_COUNTS numbers in the GPU's memory, with which kernels on s count their
+ * blocks. They are 0 when a kernel begins, because each kernel leaves them so. */
 enum { CUDA_COUNTS = 256 };
-fsdp_status cuda_counts_of(stream *s, unsigned **out);
+unsigned *cuda_counts_of(stream *s);
 
 EXTERN_C_END
