@@ -74,23 +74,11 @@ static part_kind forward_kind(const layernorm_args *a)
 OPERATION(fast, layernorm, fast_layernorm_kernel, groups_of(a->rows, ROW_WARPS), NORM_THREADS, *a,
           forward_kind(a))
 
-static layernorm_args without_mean(const rmsnorm_args *a)
-{
-    layernorm_args norm = {};
-    norm.out = a->out;
-    norm.rstd = a->rstd;
-    norm.in = a->in;
-    norm.gain = a->gain;
-    norm.rows = a->rows;
-    norm.cols = a->cols;
-    norm.eps = a->eps;
-    norm.type = a->type;
-    return norm;
-}
-
 static cudaError_t rmsnorm_issue(stream *s, const void *args)
 {
-    const layernorm_args a = without_mean((const rmsnorm_args *)args);
+    const rmsnorm_args *of = (const rmsnorm_args *)args;
+    const layernorm_args a = {of->out, NULL,     of->rstd, of->in,  of->gain,
+                              NULL,    of->rows, of->cols, of->eps, of->type};
     return LAUNCH(fast_layernorm_kernel, groups_of(a.rows, ROW_WARPS), NORM_THREADS, s, a,
                   forward_kind(&a));
 }
@@ -114,17 +102,12 @@ typedef struct band_call {
     unsigned *counts; /* [n_groups][nodes_above(n_bands)], 0 before and after the kernel */
 } band_call;
 
-static __host__ __device__ inline size_t parents(size_t n)
-{
-    return (n + FAN - 1) / FAN;
-}
-
 /* How many sums of FAN others are made of n, until one is left. */
 static __host__ __device__ inline size_t nodes_above(size_t n)
 {
     size_t nodes = 0;
-    for (; n > 1; n = parents(n))
-        nodes += parents(n);
+    for (; n > 1; n = groups_of(n, FAN))
+        nodes += groups_of(n, FAN);
     return nodes;
 }
 
@@ -256,7 +239,7 @@ static __device__ inline void add_bands(const band_call *a, bool is_norm, part_k
     unsigned *counts = a->counts + blockIdx.x % a->n_groups * nodes_above(a->n_bands);
     size_t node = blockIdx.x / a->n_groups, first = 0; /* of the `left` sums from `first` on */
     add_rows(a, is_norm, kind, type);
-    for (size_t left = a->n_bands; left > 1; left = parents(left)) {
+    for (size_t left = a->n_bands; left > 1; left = groups_of(left, FAN)) {
         const size_t begin = node / FAN * FAN, end = smaller(begin + FAN, left);
         node /= FAN;
         if (!is_last_block(counts + node, (unsigned)(end - begin)))
@@ -271,7 +254,7 @@ static __device__ inline void add_bands(const band_call *a, bool is_norm, part_k
                 }
                 store(sums_at(a, first + left + node, i), c, sum, n, n > 1, DTYPE_F32);
             }
-        counts += parents(left);
+        counts += groups_of(left, FAN);
         first += left;
     }
     for (size_t i = 0; i < n_sums(a); i++)
@@ -311,9 +294,9 @@ static fsdp_status in_bands(stream *s, const layernorm_backward_args *of, op_wor
     a.group_cols = of->d_gain ? of->cols : NORM_THREADS * part_elems(a.kind, of->type);
     a.n_groups = groups_of(of->cols, a.group_cols);
     const size_t most = a.n_groups > MAX_BANDS / 4 ? 1 : MAX_BANDS / a.n_groups;
-    const size_t even = (of->rows + most - 1) / most;
+    const size_t even = groups_of(of->rows, most);
     a.band_rows = even > MIN_BAND_ROWS || most == 1 ? even : MIN_BAND_ROWS;
-    a.n_bands = of->rows > a.band_rows ? (of->rows + a.band_rows - 1) / a.band_rows : 1;
+    a.n_bands = of->rows > 0 ? groups_of(of->rows, a.band_rows) : 1;
     const size_t nodes = nodes_above(a.n_bands);
     const size_t elems = (a.n_bands + nodes) * n_sums(&a) * of->cols;
     FSDP_ASSERT(a.n_groups * nodes <= CUDA_COUNTS);
@@ -327,13 +310,9 @@ static fsdp_status in_bands(stream *s, const layernorm_backward_args *of, op_wor
 
 fsdp_status fast_bias_backward(stream *s, const bias_backward_args *a)
 {
-    layernorm_backward_args of = {};
-    of.d_bias = a->d_bias;
-    of.d_out = a->d_out;
-    of.rows = a->rows;
-    of.cols = a->cols;
-    of.overwrite = a->overwrite;
-    of.type = a->type;
+    const layernorm_backward_args of = {NULL,    NULL,      a->d_bias,    a->d_out, NULL,
+                                        NULL,    NULL,      NULL,         NULL,     a->rows,
+                                        a->cols, a->leaves, a->overwrite, a->type};
     return in_bands(s, &of, bias_backward_work(a));
 }
 
@@ -344,17 +323,8 @@ fsdp_status fast_layernorm_backward(stream *s, const layernorm_backward_args *a)
 
 fsdp_status fast_rmsnorm_backward(stream *s, const rmsnorm_backward_args *a)
 {
-    layernorm_backward_args of = {};
-    of.d_in = a->d_in;
-    of.d_gain = a->d_gain;
-    of.d_out = a->d_out;
-    of.in = a->in;
-    of.gain = a->gain;
-    of.d_residual = a->d_residual;
-    of.rstd = a->rstd;
-    of.rows = a->rows;
-    of.cols = a->cols;
-    of.overwrite = a->overwrite;
-    of.type = a->type;
+    const layernorm_backward_args of = {a->d_in, a->d_gain,     NULL,         a->d_out, a->in,
+                                        a->gain, a->d_residual, NULL,         a->rstd,  a->rows,
+                                        a->cols, a->leaves,     a->overwrite, a->type};
     return in_bands(s, &of, rmsnorm_backward_work(a));
 }
