@@ -167,9 +167,10 @@ typedef struct rig {
     layer_arrays k;
 } rig;
 
-static void rig_open(rig *r, size_t blocks)
+static void rig_open(rig *r, const char *family, size_t blocks, size_t n_kv_head)
 {
-    const model_config c = config_of("gpt2", blocks);
+    model_config c = config_of(family, blocks);
+    c.n_kv_head = n_kv_head;
     *r = (rig){.k.sum = calloc(8, (ROWS * C + 16) * sizeof(float))};
     OK(model_create(&c, &r->m));
     r->l = &r->m.layers[1]; /* attention: c_attn is parameter 2, c_proj parameter 4 */
@@ -268,7 +269,7 @@ static void check_products(const ops *o, stream *s, size_t blocks, int k)
     const size_t n_in = C, n_out = by_cols ? 3 * C : C, parts = by_cols ? 3 : 1;
     const size_t in_blocks = by_cols ? 1 : blocks, out_blocks = by_cols ? blocks : 1;
     rig r;
-    rig_open(&r, blocks);
+    rig_open(&r, "gpt2", blocks, 0);
     float *x = normals(1, 1.0f, ROWS * n_in), *d_y = normals(2, 1.0f, ROWS * n_out);
     float *y = calloc(ROWS * n_out, sizeof *y), *d_x = calloc(ROWS * n_in, sizeof *d_x);
     float *residual = by_cols ? NULL : normals(3, 1.0f, ROWS * n_out);
@@ -308,15 +309,51 @@ static void check_products(const ops *o, stream *s, size_t blocks, int k)
     rig_close(&r);
 }
 
+/* The gradient of the input of Llama's q, k and v: each of the heads of keys counts once, however
+ * many blocks share it. d_q is [ROWS, width] for each block, d_k and d_v for each head. */
+static void check_shared_input(const ops *o, stream *s, size_t blocks)
+{
+    enum { KV = 2, D = C / HEADS, Q = 1, K = 2, V_ = 3 };
+    const size_t cols[] = {0, C, KV * D, KV * D};
+    float *d[4], d_x[ROWS * C];
+    linear_grad grads[3];
+    rig r;
+    rig_open(&r, "llama", blocks, KV);
+    for (int k = Q; k <= V_; k++) {
+        d[k] = normals((uint64_t)k, 1.0f, ROWS * cols[k]);
+        grads[k - 1] = (linear_grad){.d_x = d_x, .d_y = d[k], .x = d[Q], .k = &r.k, .weight = k};
+    }
+    OK(linear_backward(r.l, o, s, &r.io, grads, 3));
+    OK(stream_sync(s));
+    for (size_t row = 0; row < ROWS; row++)
+        for (size_t i = 0; i < C; i++) {
+            double want = 0.0, sizes = 0.0;
+            for (int k = Q; k <= V_; k++)
+                for (size_t j = 0; j < cols[k]; j++) {
+                    const size_t n = k == Q || blocks < KV ? blocks : KV;
+                    const double x = (double)d[k][place(row, j, cols[k], n, 1)] *
+                                     (double)value(&r, r.params, k, j, i);
+                    want += x;
+                    sizes += fabs(x);
+                }
+            near(d_x[row * C + i], want, sizes, C + 2 * KV * D, "d_x of q, k and v");
+        }
+    for (int k = Q; k <= V_; k++)
+        free(d[k]);
+    rig_close(&r);
+}
+
 TEST(test_products)
 {
     device *d;
     OK(device_open(&(device_config){.backend = &device_cpu, .n_threads = 1}, &d));
     for (int t = 0; t < 2; t++)
-        for (size_t blocks = 1; blocks <= HEADS; blocks *= 2)
+        for (size_t blocks = 1; blocks <= HEADS; blocks *= 2) {
+            const ops *o = t ? ops_cpu_portable() : ops_cpu_fast();
             for (int k = 2; k <= 4; k += 2)
-                check_products(t ? ops_cpu_portable() : ops_cpu_fast(), device_compute_stream(d),
-                               blocks, k);
+                check_products(o, device_compute_stream(d), blocks, k);
+            check_shared_input(o, device_compute_stream(d), blocks);
+        }
     device_close(d);
 }
 
