@@ -30,11 +30,10 @@ typedef struct cuda_shared {
 /* The data of the CUDA side of a device. */
 typedef struct cuda_own {
     cudaMemPool_t pool;
-    struct cuda_matmul *matmul; /* matmul.c */
-    cuda_shared *shared;        /* its address on the host */
-    cuda_shared *shared_on_gpu; /* its address on the GPU, which may differ */
-    void *counts_queue;         /* of the allocation of `counts` */
-    void *counts;               /* unsigned [ACCEL_STREAMS][CUDA_COUNTS], by number of the stream */
+    struct cuda_matmul *matmul;  /* matmul.c */
+    cuda_shared *shared;         /* its address on the host */
+    cuda_shared *shared_on_gpu;  /* its address on the GPU, which may differ */
+    void *counts[ACCEL_STREAMS]; /* issue.c: by number of the stream; NULL: none yet */
 } cuda_own;
 
 /* cuda_own_of -- the data of the CUDA side of d. */

@@ -183,20 +183,6 @@ static fsdp_status shared_open(cuda_own *own)
     return FSDP_OK;
 }
 
-/* The host waits until the counts are 0, because all streams may use them then. */
-static fsdp_status counts_open(accel_device *d, cuda_own *own)
-{
-    const size_t bytes = ACCEL_STREAMS * CUDA_COUNTS * sizeof(unsigned);
-    int code = gpu_queue_create(d, 0, &own->counts_queue);
-    if (code == 0)
-        code = cuda_code_of(cudaMallocAsync(&own->counts, bytes, own->counts_queue));
-    if (code == 0)
-        code = gpu_fill(own->counts, 0, bytes, own->counts_queue);
-    while (code == 0 && (code = gpu_queue_look(own->counts_queue)) == ACCEL_NOT_READY)
-        code = 0;
-    return cuda_status(code, "cudaMallocAsync");
-}
-
 static fsdp_status cuda_open(accel_device *d, void **out)
 {
     const int index = d->base.config.index;
@@ -215,8 +201,18 @@ static fsdp_status cuda_open(accel_device *d, void **out)
     TRY(pool_open(index, &own->pool));
     TRY(kernels_load());
     TRY(shared_open(own));
-    TRY(counts_open(d, own));
     return matmul_open(index, &own->matmul);
+}
+
+/* Free the counts of the streams, which are gone, on a stream of their own. */
+static void counts_close(accel_device *d, cuda_own *own)
+{
+    void *queue = NULL;
+    for (int i = 0; i < ACCEL_STREAMS && !atomic_load(&d->failed); i++)
+        if (own->counts[i] != NULL && (queue != NULL || gpu_queue_create(d, 0, &queue) == 0))
+            (void)cuda_code_of(cudaFreeAsync(own->counts[i], queue));
+    if (queue != NULL)
+        (void)gpu_queue_destroy(queue);
 }
 
 static void cuda_close(accel_device *d)
@@ -225,12 +221,8 @@ static void cuda_close(accel_device *d)
     if (own == NULL)
         return;
     matmul_close(own->matmul);
-    const bool works = !atomic_load(&d->failed); /* cudaFreeHost waits for the GPU */
-    if (own->counts != NULL && works)
-        (void)cuda_code_of(cudaFreeAsync(own->counts, own->counts_queue));
-    if (own->counts_queue != NULL && works)
-        (void)gpu_queue_destroy(own->counts_queue);
-    if (own->shared != NULL && works)
+    counts_close(d, own);
+    if (own->shared != NULL && !atomic_load(&d->failed)) /* cudaFreeHost waits for the GPU */
         (void)cudaFreeHost(own->shared);
     free(own);
 }

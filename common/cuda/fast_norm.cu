@@ -300,7 +300,7 @@ static fsdp_status in_bands(stream *s, const layernorm_backward_args *of, op_wor
     const size_t nodes = nodes_above(a.n_bands);
     const size_t elems = (a.n_bands + nodes) * n_sums(&a) * of->cols;
     FSDP_ASSERT(a.n_groups * nodes <= CUDA_COUNTS);
-    a.counts = cuda_counts_of(s);
+    TRY(cuda_counts_of(s, &a.counts));
     TRY(device_alloc_f32(s, MEM_OTHER, elems, "sums over rows", &a.sums));
     op_writes(&work, a.sums, elems * sizeof(float));
     const fsdp_status status = cuda_issue(s, bands_issue, &a, work);

@@ -85,20 +85,34 @@ __global__ void sum_squares_kernel(sum_squares_args a, const __grid_constant__ r
     *a.sum = mine;
 }
 
+typedef struct squares_job {
+    const sum_squares_args *args;
+    unsigned *count;
+} squares_job;
+
 static cudaError_t sum_squares_issue(stream *s, const void *args)
 {
-    const sum_squares_args *a = (const sum_squares_args *)args;
+    const squares_job *j = (const squares_job *)args;
+    const sum_squares_args *a = j->args;
     cudaError_t error = cudaSuccess;
     range_blocks ranges;
     for (int i = 0; error == cudaSuccess && next_blocks(&a->ranges, a->elems, &i, &ranges);) {
         const unsigned most = MOST_BLOCKS, all = ranges.end[ranges.n - 1];
         error = LAUNCH(sum_squares_kernel, all < most ? all : most, BLOCK_THREADS, s, *a, ranges,
-                       cuda_counts_of(s));
+                       j->count);
     }
     return error;
 }
 
-ISSUED(cuda, sum_squares)
+fsdp_status cuda_sum_squares(stream *s, const sum_squares_args *a)
+{
+    squares_job job = {a, NULL};
+    const op_work work = sum_squares_work(a);
+    if (work.ends)
+        return work.status;
+    TRY(cuda_counts_of(s, &job.count));
+    return cuda_issue(s, sum_squares_issue, &job, work);
+}
 
 __global__ void clip_coef_kernel(clip_coef_args a)
 {

@@ -58,8 +58,19 @@ fsdp_status cuda_issue(stream *s, cuda_issue_fn fn, const void *args, op_work wo
     return accel_issue(s, issue, &(issue_args){fn, args, work.info.key.name}, work);
 }
 
-unsigned *cuda_counts_of(stream *s)
+fsdp_status cuda_counts_of(stream *base, unsigned **out)
 {
-    unsigned(*counts)[CUDA_COUNTS] = cuda_own_of(s->device)->counts;
-    return counts[accel_stream_at(s)->number];
+    accel_stream *s = accel_stream_at(base);
+    void **counts = &cuda_own_of(base->device)->counts[s->number];
+    const size_t bytes = CUDA_COUNTS * sizeof **out;
+    if (*counts == NULL) {
+        void *made = NULL;
+        cudaError_t error = cudaMallocAsync(&made, bytes, s->queue);
+        if (error == cudaSuccess)
+            error = cudaMemsetAsync(made, 0, bytes, s->queue);
+        TRY(accel_stream_check(s, cuda_code_of(error), "cudaMallocAsync"));
+        *counts = made;
+    }
+    *out = *counts;
+    return FSDP_OK;
 }

@@ -14,9 +14,11 @@ fsdp_status cuda_issue(stream *s, cuda_issue_fn fn, const void *args, op_work wo
 /* cuda_issue_as -- the same, but the watch gets the names and accesses of *what. */
 fsdp_status cuda_issue_as(stream *s, cuda_issue_fn fn, const void *args, const launch_config *what);
 
-/* cuda_counts_of -- CUDA_COUNTS numbers in the GPU's memory, with which kernels on s count their
- * blocks. They are 0 when a kernel begins, because each kernel leaves them so. */
+/* cuda_counts_of -- *out: CUDA_COUNTS numbers in the GPU's memory, with which kernels on s count
+ * their blocks. They are 0 when a kernel begins, because each kernel leaves them so. The first call
+ * for a stream allocates and zeroes them.
+ *   errors  FSDP_ENOMEM; the stream's */
 enum { CUDA_COUNTS = 256 };
-unsigned *cuda_counts_of(stream *s);
+fsdp_status cuda_counts_of(stream *s, unsigned **out);
 
 EXTERN_C_END
