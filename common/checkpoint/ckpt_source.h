@@ -14,7 +14,7 @@ typedef struct ckpt_source {
     char dir[PATH_MAX]; /* DIR/step-N; "": no checkpoint */
     ckpt_manifest manifest;
     ckpt_entries entries; /* by array, parameter and begin */
-    size_t tp_blocks;     /* of the run that saved; 0: those of the run that reads */
+    size_t tp_blocks;     /* what the saving run had; 0: as many as the model here */
 import weights;       /* set by ckpt_source_weights; values are then read from here */
 } ckpt_source;
 

@@ -9,11 +9,11 @@
 typedef struct run_context {
     const model *m;
     const ops *ops;
-    device *dev;        /* NULL while a run is only planned */
-    comm *world;        /* all ranks; NULL while a run is only planned */
-    comm *kv;           /* those of them whose blocks share keys and values; NULL: one rank */
-    comm *tp;           /* the ranks that share out the model's blocks; NULL: this one has all */
-    mesh_shape shape;   /* this rank's place among them */
+    device *dev;      /* NULL while a run is only planned */
+    comm *world;      /* all ranks; NULL while a run is only planned */
+    comm *kv;         /* tp ranks whose blocks share keys and values with this one's; NULL: none */
+    comm *tp;         /* the ranks that share out the model's blocks; NULL: this one has all */
+    mesh_shape shape; /* this rank's place among them */
     grad_acc_mode mode; /* GRAD_ACC_CANONICAL: batch is a power of two */
     size_t batch;       /* b: sequences per rank and micro-step */
     size_t seq_len;     /* T: tokens of a sequence */

@@ -42,8 +42,7 @@ size_t param_in_file(const param_spec *p, size_t at, size_t *run);
 size_t param_from_file(const param_spec *p, size_t blocks, size_t at, size_t *run);
 /* param_is_elsewhere -- whether another tp rank, below `rank`, has the same elements. */
 bool param_is_elsewhere(const param_spec *p, size_t tp_blocks, int rank, int size);
-/* param_share_elems -- the most elements of the parameter that one of `size` tp ranks has: those of
- * the first. */
+/* param_share_elems -- how many elements the first of `size` tp ranks has; no rank has more. */
 size_t param_share_elems(const param_spec *p, int size);
 
 /* block_among -- a parameter may have fewer blocks than the model, which share them: which of

@@ -146,8 +146,7 @@ fsdp_status norm_forward(const layer *l, const ops *o, stream *s, const layer_io
                                              .type = io->type});
 }
 
-/* The operation writes unwanted gradients too. An unwanted gradient of the input overwrites the
- * norm's output, which is not read afterwards. */
+/* A norm's backward on some of the rows, and where it writes the gradients of gain and bias. */
 typedef struct norm_grad {
     const layer_arrays *k;
     const void *d_residual;
@@ -156,6 +155,8 @@ typedef struct norm_grad {
     bool overwrite;
 } norm_grad;
 
+/* The operation writes unwanted gradients too. An unwanted gradient of the input overwrites the
+ * norm's output, which is not read afterwards. */
 static fsdp_status norm_grads(const layer *l, const ops *o, stream *s, const layer_io *io,
                               const norm_grad *g)
 {
@@ -264,7 +265,7 @@ static qkv parts_at(const qkv *p, size_t i, size_t kv, dtype type)
                  .v = element(p->v, kv * p->kv_step, type)};
 }
 
-/* The number, among this rank's blocks of keys and values, of those that block i uses. */
+/* Which of this rank's blocks of keys and values block i uses. */
 static size_t kv_block_of(const model *m, size_t i)
 {
     return (m->first_block + i) / m->kv_share - m->first_block / m->kv_share;

@@ -74,7 +74,7 @@ typedef struct matmul_args {
 /* The end of a matmul whose products were added up elsewhere: of.out = products, + bias, then +
  * residual, rounded last. Only out, bias, residual, m, n, out_stride and the two types of `of` are
  * read.
- *   products  [m,n], rows as far apart as those of out; undefined afterwards, unless it is out */
+ *   products  [m,n], with the row stride of out; may be out. The call may change it */
 typedef struct matmul_finish_args {
     matmul_args of;
     float *products;
@@ -342,7 +342,7 @@ typedef struct vocab_part {
 } vocab_part;
 enum { VOCAB_PART_LEVELS = 8, MOST_VOCAB_PARTS = 1 << (VOCAB_PART_LEVELS - 1) };
 
-/* parts[r] = of row r. logits [rows,vocab] are those of the tokens in `cut`.
+/* parts[r] describes row r of logits [rows,vocab], whose columns are the tokens of `cut`.
  *   stride  as a_stride of matmul */
 typedef struct vocab_part_args {
     vocab_part *parts;
